@@ -1,0 +1,84 @@
+"""census: what a language model really runs, measured from the modules Transformers builds of its config.
+
+The public names are loaded when they are first used, so that importing the package imports no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from census.audit import AuditRow, audit_rows
+    from census.config import load_config
+    from census.errors import (
+        BuildError,
+        CensusError,
+        ConfigError,
+        GoldenError,
+        KindError,
+        ModelSpecError,
+        ProfileError,
+        UnknownPartError,
+    )
+    from census.measurement import KindCensus, ModelCensus, census_kind, census_model_spec, measure
+    from census.op_profile import LayerKind, OpProfile, infer_arch, known_archs, load_op_profile
+    from census.resolver import resolve_model_spec
+    from census.shapes import LayerShape, layer_shape
+    from census.spec import LayerGroup, ModelSpec, OpCounts, VisionSpec
+
+_MODULES = {
+    "audit": ("AuditRow", "audit_rows"),
+    "config": ("load_config",),
+    "errors": (
+        "BuildError", "CensusError", "ConfigError", "GoldenError",
+        "KindError", "ModelSpecError", "ProfileError", "UnknownPartError",
+    ),
+    "shapes": ("LayerShape", "layer_shape"),
+    "measurement": ("KindCensus", "ModelCensus", "census_kind", "census_model_spec", "measure"),
+    "op_profile": ("LayerKind", "OpProfile", "infer_arch", "known_archs", "load_op_profile"),
+    "resolver": ("resolve_model_spec",),
+    "spec": ("LayerGroup", "ModelSpec", "OpCounts", "VisionSpec"),
+}  # fmt: skip
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "AuditRow",
+    "BuildError",
+    "CensusError",
+    "ConfigError",
+    "GoldenError",
+    "KindCensus",
+    "KindError",
+    "LayerGroup",
+    "LayerKind",
+    "LayerShape",
+    "ModelCensus",
+    "ModelSpec",
+    "ModelSpecError",
+    "OpCounts",
+    "OpProfile",
+    "ProfileError",
+    "UnknownPartError",
+    "VisionSpec",
+    "audit_rows",
+    "census_kind",
+    "census_model_spec",
+    "infer_arch",
+    "known_archs",
+    "layer_shape",
+    "load_config",
+    "load_op_profile",
+    "measure",
+    "resolve_model_spec",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'census' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"census.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,78 @@
+"""Score attention that a layer computes by itself, recognised by its operators.
+
+A softmax between two matmuls of which no operand is a weight: the first makes the scores of queries and
+keys, the second weighs the values. A router's softmax has no such matmul before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from census.dataflow import MOVES, DataFlow
+from census.events import ATTENTION, DROPOUT, Event
+
+_SOFTMAXES = frozenset({"aten._softmax", "aten.softmax", "aten._safe_softmax"})
+
+
+@dataclass(frozen=True)
+class EagerAttention:
+    """One score kernel found by its operators.
+
+    Attributes:
+        event: the kernel, as an event of its own: queries, keys and values in, their weighted sum out.
+        dropouts: the dropouts on its probabilities.
+    """
+
+    event: Event
+    dropouts: tuple[Event, ...]
+
+
+def eager_attentions(flow: DataFlow) -> tuple[EagerAttention, ...]:
+    """Return the score kernels a layer computes by its own matmuls and softmax, in the order they ran."""
+    softmaxes = (event for event in flow.run.events if event.op in _SOFTMAXES)
+    found = (_attention(flow, softmax) for softmax in softmaxes)
+    return tuple(attention for attention in found if attention is not None)
+
+
+def _attention(flow: DataFlow, softmax: Event) -> EagerAttention | None:
+    def stop(value: int) -> bool:
+        return value in flow.mixing_matmuls or value in flow.projections
+
+    before = [v for v in flow.walk_back(softmax.inputs[:1], stop, flow.content) if v in flow.mixing_matmuls]
+    on = list(flow.walk_on(softmax.outputs, stop))
+    weighed = [value for value in on if value in flow.mixing_matmuls]
+    if not before or not weighed:
+        return None
+    query, key = flow.mixing_matmuls[before[0]]
+    value = next(operand for operand in flow.mixing_matmuls[weighed[0]] if operand not in on)
+    width = flow.shape(query)[-1], flow.shape(query)[-1], flow.shape(weighed[0])[-1]
+    heads = tuple((_heads(flow, operand, size), size) for operand, size in zip((query, key, value), width, strict=True))
+    event = Event(
+        ATTENTION,
+        softmax.module,
+        (query, key, value),
+        (weighed[0],),
+        attributes={"flavour": "full", "window": None, "heads": heads},
+    )
+    dropouts = (e for e in flow.run.events if e.op == DROPOUT and set(e.inputs) & set(on))
+    return EagerAttention(event, tuple(dropouts))
+
+
+def _heads(flow: DataFlow, operand: int, width: int) -> int:
+    """Return how many heads an operand has, before keys and values are repeated for the queries' heads.
+
+    The shape with heads apart is that of the last value, walking back through moves, that has four
+    dimensions of which the last is a head's width.
+    """
+    sequence = flow.shape(flow.run.input)[1]
+    heads = flow.shape(operand)[0]
+    value = operand
+    while True:
+        shape = flow.shape(value)
+        if len(shape) == 4 and shape[-1] == width:
+            heads = shape[2] if shape[1] == sequence else shape[1]
+        event = flow.producer.get(value)
+        fluid = () if event is None else flow.fluid_content(event)
+        if event is None or event.op not in MOVES or len(fluid) != 1 or value in flow.projections:
+            return heads
+        [value] = fluid

@@ -1,0 +1,245 @@
+"""The command `census`: show, audit, resolve. Data goes to stdout, all else to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from census.errors import CensusError
+
+if TYPE_CHECKING:
+    from census.audit import AuditRow
+    from census.op_profile import OpProfile
+
+AGREES, DIFFERS, FAILED = 0, 1, 2
+"""Exit codes: stated and measured agree; they differ; something could not be read or measured."""
+
+_SOURCE = "a model type, a config.json, a folder that holds one, or a hub id (the only one to use the network)"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        with warnings.catch_warnings():
+            _quiet(options.debug)
+            code: int = options.run(options)
+        sys.stdout.flush()
+    except CensusError as error:
+        if options.debug:
+            raise
+        print(f"census: {' '.join(str(error).split())}", file=sys.stderr)
+        return FAILED
+    except BrokenPipeError:
+        # The reader closed its end; without this Python complains once more on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return code
+
+
+def _quiet(debug: bool) -> None:
+    """Let through census's own warnings, one line each, and what libraries say only in debugging."""
+    if debug:
+        return
+    warnings.simplefilter("ignore")
+    warnings.filterwarnings("default", module=r"census\.")
+    warnings.showwarning = _show_warning
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    print(f"census: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="census",
+        description="State what a language model really runs, measured from the modules Transformers builds "
+        "of its config: no weights, no network, fake tensors only.",
+        epilog="example: census show qwen3_next --format table",
+    )
+    parser.add_argument("--version", action=_Version, help="print the versions of census, transformers, torch")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_show(commands)
+    _add_audit(commands)
+    _add_resolve(commands)
+    return parser
+
+
+class _Version(argparse.Action):
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(*(f"{name} {importlib.metadata.version(name)}" for name in ("census", "transformers", "torch")))
+        parser.exit()
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, example: str
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"example: {example}",
+    )
+    parser.add_argument("--debug", action="store_true", help="show tracebacks and what the libraries say")
+    return parser
+
+
+def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "show",
+        "print the spec measured of a config",
+        "census show ./config.json --arch qwen3_5 --format table",
+    )
+    parser.add_argument("source", metavar="SOURCE", help=_SOURCE)
+    parser.add_argument("--arch", help="the family whose profile names the kinds; inferred from the name if left out")
+    parser.add_argument("--name", help="the model's name in the spec")
+    parser.add_argument(
+        "--format",
+        choices=("yaml", "json", "train-yaml", "table"),
+        default="yaml",
+        help="yaml (default), json, train-yaml (a model section with config_overrides), table (for reading)",
+    )
+    parser.set_defaults(run=_show)
+
+
+def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "audit",
+        "compare an op profile with what is measured, kind by kind and op by op; exit 0 where they agree, "
+        "1 where they differ, 2 where something could not be measured",
+        "census audit ./config.json --profile my_family.yaml",
+    )
+    parser.add_argument("sources", metavar="SOURCE", nargs="+", help=_SOURCE)
+    parser.add_argument("--profile", help="a profile's file, or a family's name; inferred from the source if left out")
+    parser.set_defaults(run=_audit)
+
+
+def _add_resolve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "resolve",
+        "print the spec read from a config's field names, the second opinion",
+        "census resolve ./config.json --against-census",
+    )
+    parser.add_argument("source", metavar="SOURCE", help=_SOURCE)
+    parser.add_argument(
+        "--against-census",
+        action="store_true",
+        help="print the fields in which it differs from what is measured; exit 1 where it does",
+    )
+    parser.set_defaults(run=_resolve)
+
+
+def _show(options: argparse.Namespace) -> int:
+    from census.config import load_config
+    from census.measurement import measure
+    from census.table import census_table
+
+    census = measure(load_config(options.source), options.arch, options.name or _name(options.source))
+    print(census_table(census) if options.format == "table" else _document(census.spec, options.format))
+    return AGREES
+
+
+def _document(spec: Mapping[str, Any], form: str) -> str:
+    from census import strict_yaml
+    from census.spec import readable_spec
+
+    if form == "json":
+        return json.dumps(spec, indent=2)
+    readable = readable_spec(spec)
+    document = {"model": {"name": spec["name"], "config_overrides": readable}} if form == "train-yaml" else readable
+    return strict_yaml.dump(document).rstrip("\n")
+
+
+def _name(source: str) -> str | None:
+    """Return a name for what a path leads to: that of the folder or the file; None for other sources."""
+    path = Path(source)
+    if not path.exists():
+        return None
+    path = path.resolve()
+    named = path.parent if path.is_file() and path.stem == "config" else path
+    return named.stem if named.is_file() else named.name
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from census.audit import audit_rows, unmeasured_kinds
+    from census.config import load_config
+    from census.measurement import measure
+    from census.op_profile import infer_arch, load_op_profile
+
+    rows: list[AuditRow] = []
+    measured: dict[str, tuple[OpProfile, set[str]]] = {}
+    code = AGREES
+    for source in options.sources:
+        try:
+            config = load_config(source)
+            name = _name(source) or source
+            profile = load_op_profile(options.profile or infer_arch(f"{name} {config.model_type}"))
+            census = measure(config, profile, name)
+        except CensusError as error:
+            if options.debug:
+                raise
+            print(f"census: {source}: could not be measured: {' '.join(str(error).split())}", file=sys.stderr)
+            code = FAILED
+            continue
+        rows += audit_rows(profile, name, census.kinds)
+        measured.setdefault(profile.arch, (profile, set()))[1].update(census.kinds)
+    _print_audit(rows)
+    for profile, kinds in measured.values():
+        for kind in unmeasured_kinds(profile, kinds):
+            print(f"census: {profile.arch}.{kind}: no source has a layer of this kind", file=sys.stderr)
+    return code or (DIFFERS if any(not row.agrees for row in rows) else AGREES)
+
+
+def _print_audit(rows: Sequence[AuditRow]) -> None:
+    from census.table import columns
+
+    header = ("model", "kind", "op", "stated", "measured", "", "evidence")
+    lines = [
+        (r.source, r.kind, r.op, str(r.stated), str(r.measured), "" if r.agrees else "DIFFERS", r.evidence)
+        for r in rows
+    ]
+    if lines:
+        print("\n".join(columns([header, *lines])))
+
+
+def _resolve(options: argparse.Namespace) -> int:
+    from census.config import load_config
+    from census.measurement import measure
+    from census.resolver import resolve_model_spec
+    from census.spec import diff_specs
+
+    config = load_config(options.source)
+    name = _name(options.source)
+    resolved = resolve_model_spec(config, {"name": name} if name else None)
+    if not options.against_census:
+        print(_document(resolved, "yaml"))
+        return AGREES
+    census = measure(config, resolved["arch"], resolved["name"])
+    differences = diff_specs(census.spec, resolved)
+    for difference in differences:
+        evidence = census.evidence.get(difference.path, "")
+        print(f"{difference.path}: measured {difference.expected}, config says {difference.found}  {evidence}".rstrip())
+    return DIFFERS if differences else AGREES

@@ -1,0 +1,107 @@
+"""Goldens: the YAML files that pin what was measured of each case, one file a case.
+
+A golden is written for a person to review and is compared by its data, never by its text. Writing is atomic:
+a run that is killed leaves the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from census import strict_yaml
+from census.errors import GoldenError
+from census.spec import ModelSpec, readable_spec
+
+_HEADER = "# Measured by census, for a person to review. Never edited by hand: pytest --update-golden\n"
+_KEYS = ("case", "model_type", "measured_with", "spec")
+
+
+@dataclass(frozen=True)
+class Golden:
+    """What one golden file pins.
+
+    Attributes:
+        case: the case's name.
+        model_type: the Transformers model type it was measured of.
+        measured_with: the versions it was measured with when its content last changed.
+        spec: the ModelSpec, as a mapping.
+    """
+
+    case: str
+    model_type: str
+    measured_with: Mapping[str, str]
+    spec: Mapping[str, Any]
+
+
+def golden_path(root: Path, model_type: str, case: str) -> Path:
+    """Return where a case's golden lies."""
+    return root / model_type / f"{case}.yaml"
+
+
+def new_golden(case: str, model_type: str, spec: Mapping[str, Any]) -> Golden:
+    """Return a golden of what was just measured, with the versions that are installed."""
+    versions = {name: importlib.metadata.version(name) for name in ("transformers", "torch")}
+    return Golden(case, model_type, versions, spec)
+
+
+def read_golden(path: Path) -> Golden:
+    """Return the golden a file holds.
+
+    Raises:
+        GoldenError: the file is missing or is no golden.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise GoldenError(
+            f"{path}: expected a golden, found none that can be read ({error}); pytest --update-golden makes it"
+        ) from error
+    data = strict_yaml.load(text, where=str(path), error=GoldenError)
+    if not isinstance(data, dict) or tuple(data) != _KEYS:
+        found = ", ".join(map(str, data)) if isinstance(data, dict) else type(data).__name__
+        raise GoldenError(
+            f"{path}: expected the keys {', '.join(_KEYS)}, found {found}; pytest --update-golden rewrites it"
+        )
+    spec = ModelSpec.from_dict(data["spec"], where=f"{path}: spec").to_dict()
+    return Golden(data["case"], data["model_type"], data["measured_with"], spec)
+
+
+def write_golden(path: Path, golden: Golden) -> None:
+    """Write a golden: whole, or not at all.
+
+    Raises:
+        GoldenError: the file could not be written; what was there before is still there.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(golden_text(golden))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise GoldenError(f"{path}: expected to write the golden, found {error}; nothing was changed") from error
+
+
+def golden_text(golden: Golden) -> str:
+    """Return a golden as its file holds it: op vectors, layer groups and versions one line each."""
+    return _HEADER + strict_yaml.dump(
+        {
+            "case": golden.case,
+            "model_type": golden.model_type,
+            "measured_with": strict_yaml.Flow(golden.measured_with),
+            "spec": readable_spec(golden.spec),
+        }
+    )

@@ -1,0 +1,75 @@
+"""Layers by how they are built: which layers of a stack are the same layer.
+
+Two layers are the same where the classes, parameters and plain attributes of all their modules agree, the
+layer's own index apart. Plain attributes count because a flag or a window changes what runs while every
+parameter keeps its shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import torch
+from torch import nn
+
+_MODULE_STATE = frozenset(vars(nn.Module()))
+"""What every module carries for torch's own sake: parameters, hooks and the like."""
+
+Signature = tuple[Hashable, ...]
+
+
+def parameter_shapes(layer: nn.Module) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Return the path and shape of every parameter of a layer, in the order of its modules."""
+    return tuple((name, tuple(parameter.shape)) for name, parameter in layer.named_parameters())
+
+
+def layer_signatures(layers: Sequence[nn.Module]) -> tuple[Signature, ...]:
+    """Return a signature for each layer; equal signatures are layers built the same."""
+    attributes = [_plain_attributes(layer) for layer in layers]
+    of_index = _index_attributes(attributes)
+    return tuple(
+        (
+            tuple((path, _class_name(module)) for path, module in layer.named_modules()),
+            parameter_shapes(layer),
+            tuple(item for item in own.items() if item[0] not in of_index),
+        )
+        for layer, own in zip(layers, attributes, strict=True)
+    )
+
+
+def _plain_attributes(layer: nn.Module) -> dict[tuple[str, str], Hashable]:
+    return {
+        (path, name): _plain(value)
+        for path, module in layer.named_modules()
+        for name, value in sorted(vars(module).items())
+        if name not in _MODULE_STATE
+    }
+
+
+def _index_attributes(attributes: Sequence[dict[tuple[str, str], Hashable]]) -> set[tuple[str, str]]:
+    """Return the attributes that hold the layer's own index in every layer that has them."""
+    names = {name for own in attributes for name in own}
+    return {
+        name
+        for name in names
+        if all(type(own[name]) is int and own[name] == index for index, own in enumerate(attributes) if name in own)
+    }
+
+
+def _plain(value: object) -> Hashable:
+    """Return a value that compares as the attribute does; of an object no more than its class."""
+    if isinstance(value, bool | int | float | str | bytes | None | torch.dtype):
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(_plain(item) for item in value)
+    if isinstance(value, dict):
+        return tuple((str(key), _plain(item)) for key, item in value.items())
+    if isinstance(value, torch.Tensor):
+        return ("tensor", tuple(value.shape))
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    return _class_name(value)
+
+
+def _class_name(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"

@@ -1,0 +1,319 @@
+"""The census itself: from a config to its ModelSpec, measured.
+
+config -> model on meta -> layers by shape -> one forward -> events -> counts, dims -> ModelSpec
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from census.build import BuiltModel, build
+from census.config import text_config
+from census.counts import Fact, op_facts
+from census.dims import dim_facts
+from census.errors import BuildError, ConfigError, KindError
+from census.events import Recording
+from census.grouping import parameter_shapes
+from census.listening import record
+from census.op_profile import OpProfile, infer_arch, load_op_profile
+from census.parts import LayerParts
+from census.shapes import LayerShape, difference, flavours
+from census.spec import ModelSpec, OpCounts, fold_layers
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+_LOCK = threading.RLock()
+"""One census at a time: Transformers' registries and torch's modes belong to the process."""
+
+SEQ_LENGTH = 64
+"""Tokens of the forward. No count and no dimension depends on it."""
+
+_FIRST_STATED = (
+    "num_attention_heads", "num_key_value_heads", "head_dim",
+    "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+    "linear_num_key_heads", "linear_key_head_dim", "linear_num_value_heads", "linear_value_head_dim",
+    "linear_conv_kernel_dim",
+    "num_experts", "num_experts_per_tok", "moe_intermediate_size",
+    "num_shared_experts", "shared_expert_intermediate_size",
+    "layer_norms",
+)  # fmt: skip
+"""Widths and numbers: the first kind that states one gives it, full attention before linear."""
+
+_ANY_STATES = (
+    "qkv_bias", "o_bias", "qk_norm", "attn_output_gate", "mlp_bias", "shared_expert_gate", "norm_bias",
+)  # fmt: skip
+"""Flags: true where any kind states it, false where none does."""
+
+
+@dataclass(frozen=True)
+class KindCensus:
+    """What one layer runs and how wide it is.
+
+    Attributes:
+        ops: the op vector.
+        dims: the spec fields it states: widths, numbers and flags.
+        evidence: for every op and field, the module, operator or parameter that stated it.
+        shape: how the layer is built.
+    """
+
+    ops: OpCounts
+    dims: Mapping[str, int | bool]
+    evidence: Mapping[str, str]
+    shape: LayerShape
+
+
+@dataclass(frozen=True)
+class ModelCensus:
+    """A model's census with its evidence.
+
+    Attributes:
+        spec: the ModelSpec, as a mapping.
+        kinds: for every kind the model has, what a layer of it runs.
+        stack: the kind of every layer, in order.
+        evidence: for every scalar field of the spec, what stated it.
+    """
+
+    spec: Mapping[str, Any]
+    kinds: Mapping[str, KindCensus]
+    stack: tuple[str, ...]
+    evidence: Mapping[str, str]
+
+
+def census_model_spec(config: PretrainedConfig, arch: str | None = None, name: str | None = None) -> dict[str, Any]:
+    """Return the ModelSpec of a config, measured from the layers Transformers builds of it.
+
+    Args:
+        config: a Transformers config; of a multimodal one the language model is described. It stays as it is.
+        arch: the family whose op profile names the kinds; inferred from the name if left out.
+        name: the model's name in the spec; the config's own, or its model type, if left out.
+
+    Returns:
+        The spec as plain data, as `ModelSpec.from_dict` takes it.
+
+    Raises:
+        BuildError: Transformers could not build or run the model.
+        UnknownPartError: a layer runs something census does not know.
+        KindError: the family has no kind for a layer, or one kind for layers built differently.
+    """
+    return dict(measure(config, arch, name).spec)
+
+
+def census_kind(config: PretrainedConfig, layer_index: int, seq_length: int = SEQ_LENGTH) -> KindCensus:
+    """Return what one layer of a model runs and how wide it is.
+
+    Args:
+        config: a Transformers config.
+        layer_index: the layer's place in the stack, from 0; negative from the end.
+        seq_length: tokens of the measured forward; no result depends on it.
+
+    Raises:
+        ConfigError: the model has no such layer, or the length is no positive number.
+        BuildError: Transformers could not build or run the model.
+        UnknownPartError: the layer runs something census does not know.
+    """
+    with _LOCK:
+        built, recording = forward(config, seq_length)
+    depth = len(recording.executions)
+    if not -depth <= layer_index < depth:
+        raise ConfigError(f"layer {layer_index}: expected 0 to {depth - 1}, since the model has {depth} layers")
+    index, run = recording.executions[layer_index]
+    return _read(built, recording, index, run)
+
+
+def measure(
+    config: PretrainedConfig,
+    arch: str | OpProfile | None = None,
+    name: str | None = None,
+    seq_length: int = SEQ_LENGTH,
+    batch: int = 1,
+) -> ModelCensus:
+    """Measure a model: its spec, its kinds and the evidence of every number.
+
+    Args:
+        config: a Transformers config.
+        arch: a family's name or a profile; inferred if left out.
+        name: the model's name in the spec.
+        seq_length: tokens of the measured forward; no result depends on it.
+        batch: sequences of the measured forward; no result depends on it.
+
+    Raises:
+        BuildError, UnknownPartError, KindError: as `census_model_spec`.
+    """
+    name = name or getattr(config, "_name_or_path", "") or config.model_type
+    if isinstance(arch, OpProfile):
+        profile = arch
+    else:
+        profile = load_op_profile(arch or infer_arch(f"{name} {config.model_type}"))
+    with _LOCK:
+        built, recording = forward(config, seq_length, batch)
+    read = {run: _read(built, recording, index, run) for index, run in reversed(recording.executions)}
+    stack = tuple(
+        profile.kind_for(read[run].shape.attention, read[run].shape.ffn).name for _, run in recording.executions
+    )
+    kinds = _kinds(profile, built, recording, stack, read)
+    facts = _model_facts(config, built, kinds, stack)
+    ops = {kind: kinds[kind].ops if kind in kinds else profile.kinds[kind].ops for kind in profile.kinds}
+    spec = ModelSpec.from_dict(
+        {
+            "name": name,
+            "arch": profile.arch,
+            **{field: fact.value for field, fact in facts.items()},
+            "ops": {kind: counts.to_dict() for kind, counts in ops.items()},
+            "layers": [group.to_dict() for group in fold_layers(stack)],
+        },
+        where=f"census of {name}",
+    )
+    return ModelCensus(spec.to_dict(), kinds, stack, {field: fact.evidence for field, fact in facts.items()})
+
+
+def forward(
+    config: PretrainedConfig, seq_length: int, batch: int = 1, every_layer: bool = False
+) -> tuple[BuiltModel, Recording]:
+    """Build a config's model and run its forward once; return the model and what was heard.
+
+    Raises:
+        ConfigError: the length or the batch is no positive number.
+        BuildError: Transformers could not build or run the model, or a layer of it never ran.
+    """
+    for field, size in (("seq_length", seq_length), ("batch", batch)):
+        if type(size) is not int or size < 1:
+            raise ConfigError(f"{field}: expected a positive whole number, found {size!r}")
+    built = build(config)
+    recording = record(built, seq_length, batch, every_layer)
+    ran = [index for index, _ in recording.executions]
+    if ran != list(range(len(built.layers))):
+        raise BuildError(
+            f"{config.model_type}: expected each of the {len(built.layers)} layers of {built.path} to run once in "
+            f"order, found the order {_short(ran)}; census does not state a looped stack yet"
+        )
+    return built, recording
+
+
+def _short(numbers: Sequence[int]) -> str:
+    text = ", ".join(map(str, numbers[:12]))
+    return f"{text}, ..." if len(numbers) > 12 else text
+
+
+def _read(built: BuiltModel, recording: Recording, index: int, run: int) -> KindCensus:
+    """Read one execution. Pure: what was heard goes in, counts and dims come out."""
+    parts = LayerParts(recording, recording.runs[run])
+    attention, ffn = flavours(parts)
+    ops, dims = op_facts(parts), dim_facts(parts)
+    return KindCensus(
+        OpCounts.from_dict({op: fact.value for op, fact in ops.items()}, where=f"{built.path}.{index}"),
+        {field: fact.value for field, fact in dims.items()},
+        {field: fact.evidence for field, fact in {**dims, **ops}.items()},
+        LayerShape(attention, ffn, parameter_shapes(built.layers[index])),
+    )
+
+
+def _kinds(
+    profile: OpProfile,
+    built: BuiltModel,
+    recording: Recording,
+    stack: Sequence[str],
+    read: Mapping[int, KindCensus],
+) -> dict[str, KindCensus]:
+    """Return the census of every kind the stack has, refusing a kind whose layers are not built the same."""
+    found: dict[str, tuple[int, KindCensus]] = {}
+    compared: set[tuple[str, int]] = set()
+    for (index, run), kind in zip(recording.executions, stack, strict=True):
+        if kind not in found:
+            found[kind] = (index, read[run])
+        elif (kind, run) not in compared:
+            first, census = found[kind]
+            text = difference(census.shape, read[run].shape) or _priced_differently(census, read[run])
+            if text is not None:
+                raise KindError(
+                    f"family {profile.arch}: kind '{kind}' would price two differently built layers as one: "
+                    f"{built.path}.{first} and {built.path}.{index} differ in {text}; "
+                    f"pass --arch with a family that tells them apart, or a profile of your own"
+                )
+            found[kind] = (first, _with_flags_of(census, read[run]))
+        compared.add((kind, run))
+    return {kind: census for kind, (_, census) in found.items()}
+
+
+def _priced_differently(one: KindCensus, other: KindCensus) -> str | None:
+    """Return the counts and widths in which two layers of the same parameters differ, None where they do not."""
+    mine, theirs = ({**kind.ops, **kind.dims} for kind in (one, other))
+    fields = [
+        field
+        for field in {**mine, **theirs}
+        if mine.get(field) != theirs.get(field) and not isinstance(mine.get(field, theirs.get(field)), bool)
+    ]
+    lines = (f"{field} ({mine.get(field, 'absent')} against {theirs.get(field, 'absent')})" for field in fields)
+    return ", ".join(lines) or None
+
+
+def _with_flags_of(one: KindCensus, other: KindCensus) -> KindCensus:
+    """Return a kind's census with the flags that another layer of the kind has and its first has not."""
+    gained = {field for field, value in other.dims.items() if value is True and one.dims.get(field) is not True}
+    return dataclasses.replace(
+        one,
+        dims={**one.dims, **dict.fromkeys(gained, True)},
+        evidence={**one.evidence, **{field: other.evidence[field] for field in gained}},
+    )
+
+
+def _model_facts(
+    config: PretrainedConfig, built: BuiltModel, kinds: Mapping[str, KindCensus], stack: Sequence[str]
+) -> dict[str, Fact]:
+    """Return every scalar field of the spec, with its evidence."""
+    in_order = sorted(kinds.values(), key=lambda kind: kind.shape.attention == "linear")
+    facts = {
+        "num_hidden_layers": Fact(len(stack), f"{built.path}: {len(stack)} layers ran"),
+        **_outside_the_layers(config, built),
+    }
+    for field in ("hidden_size", *_FIRST_STATED):
+        stated = next((kind for kind in in_order if field in kind.dims), None)
+        if stated is not None:
+            facts[field] = Fact(stated.dims[field], stated.evidence[field])
+    for field in _ANY_STATES:
+        states = [kind for kind in in_order if field in kind.dims]
+        if states:
+            chosen = next((kind for kind in states if kind.dims[field]), states[0])
+            facts[field] = Fact(chosen.dims[field], chosen.evidence[field])
+    facts |= _intermediate_size(in_order)
+    facts |= _leading_dense_layers(kinds, stack)
+    if "num_attention_heads" not in facts:
+        raise KindError(
+            f"{config.model_type}: expected at least one layer with a score kernel, found none; "
+            f"a spec needs num_attention_heads, which a model without attention does not have"
+        )
+    return facts
+
+
+def _outside_the_layers(config: PretrainedConfig, built: BuiltModel) -> dict[str, Fact]:
+    tied, evidence = built.tied
+    facts = {
+        "vocab_size": Fact(built.embedding[0], f"input embedding {built.embedding}"),
+        "tie_word_embeddings": Fact(tied, evidence),
+    }
+    positions = getattr(text_config(config), "max_position_embeddings", None)
+    if positions is not None:
+        facts["max_position_embeddings"] = Fact(positions, "config: max_position_embeddings")
+    return facts
+
+
+def _intermediate_size(kinds: Sequence[KindCensus]) -> dict[str, Fact]:
+    """Return a dense kind's width; where every layer routes the shared expert's, else the experts'."""
+    for field in ("intermediate_size", "shared_expert_intermediate_size", "moe_intermediate_size"):
+        for kind in kinds:
+            if field in kind.dims:
+                return {"intermediate_size": Fact(kind.dims[field], kind.evidence[field])}
+    return {}
+
+
+def _leading_dense_layers(kinds: Mapping[str, KindCensus], stack: Sequence[str]) -> dict[str, Fact]:
+    """Return how many dense layers lead a stack whose other layers all route; nothing for other stacks."""
+    ffns = [kinds[kind].shape.ffn for kind in stack]
+    leading = next((place for place, ffn in enumerate(ffns) if ffn != "dense"), len(ffns))
+    if 0 < leading < len(ffns) and set(ffns[leading:]) == {"moe"}:
+        return {"first_k_dense_replace": Fact(leading, f"layers 0 to {leading - 1} are dense, all others route")}
+    return {}

@@ -1,0 +1,231 @@
+"""Op profiles: what a family's kinds of layers are, and how often each is said to run each op.
+
+A profile is written by a person and audited by measurement. A layer takes its kind by its flavours alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from census import strict_yaml
+from census.errors import KindError, ModelSpecError, ProfileError
+from census.op_counts import OpCounts
+
+ATTENTIONS = ("full", "linear", "sliding", "chunked", "none")
+"""The attention flavours of a layer."""
+
+FFNS = ("dense", "moe", "none")
+"""The feed-forward flavours of a layer."""
+
+_WINDOWED = ("sliding", "chunked")
+"""Full attention with a shorter reach: what a family without a kind for it counts as full."""
+
+_FOLDER = Path(__file__).parent / "profiles"
+_NAME_ORDER = Path(__file__).parent / "name_order.yaml"
+_MAX_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """A named kind of layers of a family.
+
+    Attributes:
+        name: the kind's name.
+        ops: the op vector the profile states.
+        attention: the attention flavour; full where it is None.
+        ffn: the feed-forward flavour; any where it is None.
+    """
+
+    name: str
+    ops: OpCounts
+    attention: str | None = None
+    ffn: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} (attention {self.attention or 'full'}, feed-forward {self.ffn or 'any'})"
+
+
+@dataclass(frozen=True)
+class OpProfile:
+    """A family's kinds of layers.
+
+    Attributes:
+        arch: the family's name.
+        kinds: the kinds by name, as the profile lists them.
+        default: the kind of a layer of which nothing is known.
+        source: the file that states the profile.
+    """
+
+    arch: str
+    kinds: Mapping[str, LayerKind]
+    default: str
+    source: str
+
+    def kind_for(self, attention: str, ffn: str) -> LayerKind:
+        """Return the kind that a layer of these flavours takes.
+
+        It is the kind of the exact flavours; a kind that states no feed-forward flavour comes after one that
+        states it. A sliding or chunked layer of a family without such a kind takes the full one.
+
+        Raises:
+            KindError: the family has no such kind, or several.
+        """
+        matching = self._matching(attention, ffn)
+        if len(matching) != 1:
+            found = f"several: {', '.join(kind.name for kind in matching)}" if matching else "none"
+            own = ", ".join(map(str, self.kinds.values()))
+            fitting = [arch for arch in known_archs() if load_op_profile(arch)._fits(attention, ffn)]
+            raise KindError(
+                f"family {self.arch}: expected one kind for a layer of attention {attention} and "
+                f"feed-forward {ffn}, found {found} among {own}; pass --arch (arch=) with a family that "
+                f"has one ({', '.join(fitting) or 'none has'}), or the file of a profile of your own"
+            )
+        return matching[0]
+
+    def _fits(self, attention: str, ffn: str) -> bool:
+        return len(self._matching(attention, ffn)) == 1
+
+    def _matching(self, attention: str, ffn: str) -> list[LayerKind]:
+        """Return the kinds that match best: one, or several, or none."""
+        for reach in (attention, "full") if attention in _WINDOWED else (attention,):
+            for stated in (ffn, None):
+                matching = [
+                    kind for kind in self.kinds.values() if (kind.attention or "full") == reach and kind.ffn == stated
+                ]
+                if matching:
+                    return matching
+        return []
+
+
+def known_archs() -> tuple[str, ...]:
+    """Return the names of the families census has profiles of, sorted."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))
+
+
+def load_op_profile(arch_or_path: str | os.PathLike[str]) -> OpProfile:
+    """Return the profile of a family, or the one a file states.
+
+    Args:
+        arch_or_path: the name of a known family, or the path of a profile's YAML file.
+
+    Raises:
+        ProfileError: there is no such family or file, or the file states no whole profile.
+    """
+    if arch_or_path in known_archs():
+        path = _FOLDER / f"{arch_or_path}.yaml"
+    else:
+        path = Path(arch_or_path)
+        if not path.is_file():
+            near = difflib.get_close_matches(str(arch_or_path), known_archs(), 1)
+            meant = f"; {near[0]} may be meant, else" if near else ";"
+            raise ProfileError(
+                f"{arch_or_path}: expected a known family or the file of a profile, found neither{meant} "
+                f"pass one of {', '.join(known_archs())} or a path"
+            )
+    return _profile(path.stem, _read_yaml(path), str(path))
+
+
+def infer_arch(name: str) -> str:
+    """Return the family a model's name points to: that of the first row whose text the name holds.
+
+    A name that no row matches gives `default`, with a warning: a rule by name is a guess.
+    """
+    lowered = name.lower()
+    for text, arch in _name_order():
+        if text in lowered:
+            return arch
+    warnings.warn(
+        f"{name}: expected a name that points to a family, found none; taken as 'default': "
+        f"pass --arch (arch=) to say which family it is",
+        UserWarning,
+        stacklevel=2,
+    )
+    return "default"
+
+
+def _name_order() -> list[tuple[str, str]]:
+    rows = _read_yaml(_NAME_ORDER)
+    assert isinstance(rows, list), "the name order is a list of rows, each a text and the family it points to"
+    return [(text, arch) for text, arch in rows]
+
+
+def _read_yaml(path: Path) -> object:
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise ProfileError(f"{path}: expected at most {_MAX_BYTES} bytes, found more; pass a profile's file")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProfileError(f"{path}: expected a UTF-8 text file, found {error}; correct the file") from error
+    return strict_yaml.load(text, str(path), ProfileError)
+
+
+def _profile(arch: str, data: object, source: str) -> OpProfile:
+    stated = _fields(data, source, needed=("kinds", "default"))
+    kinds = {name: _kind(name, kind, f"{source}: kinds.{name}") for name, kind in _named(stated, source).items()}
+    default = stated["default"]
+    if not isinstance(default, str) or default not in kinds:
+        raise ProfileError(
+            f"{source}: default: expected one of the kinds {', '.join(kinds)}, found {default!r}; name one"
+        )
+    _refuse_twins(kinds, source)
+    return OpProfile(arch, kinds, default, source)
+
+
+def _named(stated: Mapping[str, object], source: str) -> Mapping[str, object]:
+    kinds = stated["kinds"]
+    if not isinstance(kinds, dict) or not kinds:
+        raise ProfileError(f"{source}: kinds: expected a mapping of at least one kind, found none; state one")
+    return kinds
+
+
+def _kind(name: str, data: object, where: str) -> LayerKind:
+    stated = _fields(data, where, needed=("ops",), optional={"attention": ATTENTIONS, "ffn": FFNS})
+    try:
+        ops = OpCounts.from_dict(stated["ops"], where=f"{where}.ops")  # type: ignore[arg-type]  # it checks
+    except ModelSpecError as error:
+        raise ProfileError(str(error)) from error
+    flavours = {field: str(stated[field]) for field in ("attention", "ffn") if field in stated}
+    return LayerKind(name, ops, **flavours)
+
+
+def _fields(
+    data: object, where: str, needed: tuple[str, ...], optional: Mapping[str, tuple[str, ...]] | None = None
+) -> dict[str, object]:
+    """Return a mapping's fields, refusing what is missing, unknown, or none of the choices it has."""
+    choices = optional or {}
+    known = (*needed, *choices)
+    if not isinstance(data, dict):
+        raise ProfileError(f"{where}: expected a mapping of {', '.join(known)}, found {data!r}; state it so")
+    for field in needed:
+        if field not in data:
+            raise ProfileError(f"{where}: {field}: expected a value, found nothing; state it")
+    for field, value in data.items():
+        if field not in known:
+            raise ProfileError(
+                f"{where}: {field}: expected one of {', '.join(known)}, found an unknown field; leave it out"
+            )
+        if field in choices and value not in choices[field]:
+            raise ProfileError(
+                f"{where}: {field}: expected one of {', '.join(choices[field])}, found {value!r}; "
+                f"correct it, or leave it out"
+            )
+    return data
+
+
+def _refuse_twins(kinds: Mapping[str, LayerKind], source: str) -> None:
+    """Refuse two kinds that state one flavour. Kinds that state none are told apart by name alone."""
+    seen: dict[tuple[str, str | None], str] = {}
+    for kind in kinds.values():
+        if kind.attention is None and kind.ffn is None:
+            continue
+        twin = seen.setdefault((kind.attention or "full", kind.ffn), kind.name)
+        if twin != kind.name:
+            raise ProfileError(
+                f"{source}: kinds.{kind.name}: expected a flavour of its own, found that of {twin}; "
+                f"no layer could tell them apart: state another, or leave one out"
+            )

@@ -1,0 +1,129 @@
+"""The table of recurrences: which functions compute one, what they take and what they return.
+
+A recurrence updates a state token by token: the gated delta rule, a selective scan, and so on. Transformers
+computes each in a plain function of a modeling file, so the function itself is matched, wherever a module
+holds it (a global of the modeling file, an attribute of a module). While a census runs, the function is
+stood in for by its entry here: one event, and outputs of the right shape.
+
+A new recurrence is one `@recurrence(...)` function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from census.events import Shape
+
+ShapeRule = Callable[..., object]
+Heads = Callable[[Shape], tuple[int, int]]
+"""From a role's shape to (heads, width of a head)."""
+
+
+def _last_two(shape: Shape) -> tuple[int, int]:
+    return shape[-2], shape[-1]
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """One entry of the table.
+
+    Attributes:
+        name: what it computes, as the field calls it.
+        roles: the arguments that play queries, keys and values, in this order; None for one it does not take.
+        heads: how the shape of a role states its heads and their width, for queries, keys and values.
+        outputs: from the function's own arguments to what it returns, computing nothing.
+    """
+
+    name: str
+    roles: tuple[str | None, str | None, str | None]
+    heads: tuple[Heads, Heads, Heads]
+    outputs: ShapeRule
+
+
+_TABLE: dict[str, Recurrence] = {}
+
+
+def recurrence(
+    name: str,
+    functions: tuple[str, ...],
+    roles: tuple[str | None, str | None, str | None],
+    heads: tuple[Heads, Heads, Heads] = (_last_two, _last_two, _last_two),
+) -> Callable[[ShapeRule], ShapeRule]:
+    """Register the decorated shape rule for the functions of these names.
+
+    Args:
+        name: what is computed, e.g. `gated_delta_rule`.
+        functions: `__name__` of every function or method of a modeling file that computes it.
+        roles: the arguments that play queries, keys and values; None for one it does not take.
+        heads: how their shapes state heads and widths; if left out, by their last two dimensions.
+
+    Raises:
+        ValueError: a function is registered already.
+    """
+
+    def register(outputs: ShapeRule) -> ShapeRule:
+        for function in functions:
+            if function in _TABLE:
+                raise ValueError(f"recurrence {name}: {function} already computes {_TABLE[function].name}")
+            _TABLE[function] = Recurrence(name, roles, heads, outputs)
+        return outputs
+
+    return register
+
+
+def recurrences() -> Mapping[str, Recurrence]:
+    """Return the table: function name to entry."""
+    return _TABLE
+
+
+@recurrence(
+    "gated_delta_rule",
+    functions=(
+        "torch_chunk_gated_delta_rule",
+        "torch_recurrent_gated_delta_rule",
+        "chunk_gated_delta_rule",
+        "fused_recurrent_gated_delta_rule",
+    ),
+    roles=("query", "key", "value"),
+)
+@recurrence(
+    "kimi_delta_attention",
+    functions=("chunk_kimi_delta_attention", "recurrent_kimi_delta_attention"),
+    roles=("query", "key", "value"),
+)
+def _delta_rule(query: torch.Tensor, value: torch.Tensor, **_: object) -> tuple[torch.Tensor, None]:
+    """Queries, keys and values are (batch, sequence, heads, width); the output is shaped as the values."""
+    return torch.empty_like(value, dtype=query.dtype), None
+
+
+@recurrence("mamba2_ssd", functions=("mamba2_chunk_scan",), roles=("C", "B", "hidden_states"))
+def _mamba2(
+    hidden_states: torch.Tensor, return_final_states: bool = False, **_: object
+) -> torch.Tensor | tuple[torch.Tensor, None]:
+    """Values are (batch, sequence, heads, width), B and C (batch, sequence, groups, state size).
+
+    In the duality of Mamba-2 (Dao and Gu 2024, section 4) C plays the queries, B the keys, x the values.
+    """
+    output = torch.empty_like(hidden_states)
+    return (output, None) if return_final_states else output
+
+
+@recurrence(
+    "mamba_selective_scan",
+    functions=("mamba_selective_scan",),
+    roles=("C", "B", "hidden_states"),
+    heads=(
+        lambda shape: (1, shape[1]),
+        lambda shape: (1, shape[1]),
+        lambda shape: (shape[1], 1),
+    ),
+)
+def _mamba(
+    hidden_states: torch.Tensor, return_last_state: bool = False, **_: object
+) -> torch.Tensor | tuple[torch.Tensor, None]:
+    """Values are (batch, inner width, sequence), B and C (batch, state size, sequence): a head a channel."""
+    output = torch.empty_like(hidden_states)
+    return (output, None) if return_last_state else output

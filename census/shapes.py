@@ -1,0 +1,133 @@
+"""How one layer is built: its attention flavour, its feed-forward flavour, and its parameters' shapes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+
+from torch import nn
+
+from census.errors import UnknownPartError
+from census.grouping import parameter_shapes
+from census.parts import LayerParts
+from census.recurrences import recurrences
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """How one layer is built. Two layers of one shape are the same layer.
+
+    Attributes:
+        attention: `full`, `sliding`, `chunked`, `linear`, `hybrid` (attention beside a recurrence), or `none`.
+        ffn: `dense`, `moe`, or `none`.
+        params: the path and shape of every parameter.
+    """
+
+    attention: str
+    ffn: str
+    params: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def flavours(parts: LayerParts) -> tuple[str, str]:
+    """Return the attention and the feed-forward flavour of a layer that ran.
+
+    Raises:
+        UnknownPartError: nothing in it mixes tokens or feeds forward.
+    """
+    found = {
+        str(kernel.event.attributes["flavour"]) if kernel.scores else "linear"
+        for mixer in parts.mixers
+        for kernel in mixer.kernels
+    }
+    attention = "hybrid" if len(found) > 1 else found.pop() if found else "none"
+    ffn = "none"
+    for feed_forward in parts.feed_forwards:
+        ffn = "dense" if feed_forward.routed is None else "moe"
+    if attention == ffn == "none":
+        raise UnknownPartError(
+            f"{parts.run.path}: expected a score kernel, a recurrence or a feed-forward, found none; "
+            f"if it runs a recurrence, register its function in census/recurrences.py"
+        )
+    return attention, ffn
+
+
+def difference(one: LayerShape, other: LayerShape) -> str | None:
+    """Return how two shapes' feed-forwards or parameters differ, None where they do not.
+
+    A window does not make a layer another: the attention's reach alone is no difference.
+    """
+    if one.ffn != other.ffn:
+        return f"their feed-forward ({one.ffn} against {other.ffn})"
+    mine, theirs = dict(one.params), dict(other.params)
+    for path in {**mine, **theirs}:
+        if mine.get(path) != theirs.get(path):
+            return f"{path} ({mine.get(path, 'absent')} against {theirs.get(path, 'absent')})"
+    return None
+
+
+def layer_shape(layer: nn.Module) -> LayerShape:
+    """Return how a layer is built, from its modules alone: nothing is run.
+
+    What a layer would run is read off the functions its modules' code names: a recurrence of the table makes
+    it `linear`, Transformers' attention interface or a window attribute `full`, `sliding` or `chunked`. The
+    census of a model measures the same flavours; this is for a caller who holds a layer and no model.
+
+    Args:
+        layer: one entry of a decoder's layer list.
+
+    Raises:
+        UnknownPartError: nothing in the layer is known to mix tokens or to feed forward.
+    """
+    attention, ffn = _attention_flavour(layer), _ffn_flavour(layer)
+    if attention == ffn == "none":
+        raise UnknownPartError(
+            f"{type(layer).__name__}: expected modules that attend, recur or feed forward, found none; "
+            f"pass one entry of a decoder's layer list"
+        )
+    return LayerShape(attention, ffn, parameter_shapes(layer))
+
+
+def _mixing(module: nn.Module) -> str | None:
+    """Return what a module's own code says it mixes tokens by: `linear`, `attention`, or None."""
+    names = set(_named_functions(type(module).forward))
+    if any(name in recurrences() for name in names):
+        return "linear"
+    return "attention" if "ALL_ATTENTION_FUNCTIONS" in names else None
+
+
+def _attention_flavour(layer: nn.Module) -> str:
+    for module in layer.modules():
+        mixing = _mixing(module)
+        if mixing is not None:
+            return _reach(layer, module) if mixing == "attention" else mixing
+    return "none"
+
+
+def _reach(layer: nn.Module, attention: nn.Module) -> str:
+    for holder in (attention, layer):
+        for name in ("layer_type", "attention_type"):
+            stated = str(getattr(holder, name, ""))
+            for flavour in ("sliding", "chunked"):
+                if stated.startswith(flavour):
+                    return flavour
+        if getattr(holder, "sliding_window", None) is not None:
+            return "sliding"
+    return "full"
+
+
+def _ffn_flavour(layer: nn.Module) -> str:
+    """Return `moe` or `dense` by the parameters that no token mixer holds, `none` where all are vectors."""
+    feeding = [child for child in layer.children() if not any(map(_mixing, child.modules()))]
+    ranks = {parameter.dim() for child in feeding for parameter in child.parameters()}
+    return "moe" if 3 in ranks else "dense" if 2 in ranks else "none"
+
+
+def _named_functions(function: Callable[..., object]) -> Iterator[str]:
+    """Yield every name a function's code refers to, those of the functions it holds inside included."""
+    code = inspect.unwrap(function).__code__
+    pending: list[CodeType] = [code]
+    for part in pending:
+        yield from part.co_names
+        pending.extend(constant for constant in part.co_consts if isinstance(constant, CodeType))

@@ -1,0 +1,103 @@
+"""The case table: published models as data, one entry a model, read from `cases/*.yaml`."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from census import strict_yaml
+from census.errors import CensusError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+    from census import ModelCensus
+
+FOLDER = Path(__file__).parent / "cases"
+
+COUNTED = ("parameters", "parameters + persistent buffers", "state dict")
+
+
+class CaseError(CensusError):
+    """An entry of the case table is broken."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """A published parameter total: what it counts, and what it counts that Transformers does not build."""
+
+    published: int
+    source: str
+    counted: str
+    terms: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One published model, as facts of its config with their source."""
+
+    name: str
+    group: str
+    model: str
+    model_type: str
+    arch: str
+    config: Mapping[str, Any]
+    source: str
+    parameters: Parameters | None = None
+    resolver_differs: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def new_config(self) -> PretrainedConfig:
+        """Return the case's Transformers config, made afresh."""
+        from transformers import CONFIG_MAPPING
+
+        config: PretrainedConfig = CONFIG_MAPPING[self.model_type](**copy.deepcopy(dict(self.config)))
+        return config
+
+    @functools.cached_property
+    def config_object(self) -> PretrainedConfig:
+        """The case's config; shared, so not to be changed."""
+        return self.new_config()
+
+
+def load_cases(folder: Path = FOLDER) -> dict[str, Case]:
+    """Return every case by name, sorted by name."""
+    cases: dict[str, Case] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        entries = strict_yaml.load(path.read_text(encoding="utf-8"), where=str(path), error=CaseError)
+        assert isinstance(entries, dict), f"{path}: expected a mapping of cases"
+        for name, entry in entries.items():
+            if name in cases:
+                raise CaseError(f"{path}: expected a new name, found {name} again; name each case once")
+            cases[name] = _case(name, path.stem, entry)
+    return dict(sorted(cases.items()))
+
+
+def _case(name: str, group: str, entry: dict[str, Any]) -> Case:
+    parameters = entry.pop("parameters", None)
+    if parameters is not None:
+        parameters = Parameters(**{**parameters, "terms": tuple(parameters.get("terms", ()))})
+        if parameters.counted not in COUNTED:
+            raise CaseError(f"{name}: parameters.counted: expected one of {COUNTED}, found {parameters.counted}")
+    try:
+        return Case(name=name, group=group, parameters=parameters, **entry)
+    except TypeError as error:
+        raise CaseError(f"{name}: expected the fields of a case, found others ({error})") from error
+
+
+CASES = load_cases()
+
+
+@functools.cache
+def census_of(name: str) -> ModelCensus:
+    """Return a case's census, measured once a process."""
+    from census import measure
+
+    case = CASES[name]
+    return measure(case.config_object, case.arch, case.name)

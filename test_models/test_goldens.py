@@ -1,0 +1,19 @@
+"""What is measured is what the goldens pin, and each golden has its case."""
+
+from census.golden import golden_path, read_golden
+from test_models.case_table import CASES
+
+
+def test_a_case_is_what_its_golden_pins(case, check_golden):
+    check_golden(case)
+
+
+def test_every_golden_has_a_case(golden_root):
+    expected = {golden_path(golden_root, case.model_type, name) for name, case in CASES.items()}
+    orphans = sorted(str(path) for path in set(golden_root.rglob("*")) - expected if path.is_file())
+    assert not orphans, f"goldens without a case: {', '.join(orphans)}; delete them, or add their cases"
+
+
+def test_a_golden_names_the_case_and_the_type_it_was_measured_of(case, golden_root):
+    golden = read_golden(golden_path(golden_root, case.model_type, case.name))
+    assert (golden.case, golden.model_type, golden.spec["name"]) == (case.name, case.model_type, case.name)

@@ -1,0 +1,23 @@
+"""The resolver, which reads field names alone, agrees with the census on every case, or the case says why not."""
+
+from census import resolve_model_spec
+from census.spec import diff_specs
+from test_models.case_table import census_of
+
+NOT_MEASURED = {
+    "mtp_depth": "Transformers builds no multi-token-prediction layer, so there is none to measure",
+    "vision": "towers are not measured yet",
+}
+
+
+def test_the_resolver_agrees_with_the_census_or_the_case_states_the_cause(case):
+    resolved = resolve_model_spec(case.config_object, {"name": case.name, "arch": case.arch})
+    differences = {
+        difference.path: str(difference)
+        for difference in diff_specs(census_of(case.name).spec, resolved)
+        if difference.path.split(".")[0] not in NOT_MEASURED
+    }
+    unstated = [text for path, text in differences.items() if path not in case.resolver_differs]
+    assert not unstated, f"measured -> resolved: {unstated}; find out who is right, then state the cause in the case"
+    healed = set(case.resolver_differs) - set(differences)
+    assert not healed, f"stated to differ and does not: {healed}; delete it from the case's resolver_differs"
