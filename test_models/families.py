@@ -6,6 +6,7 @@ The invariants are tested on variants of these. `arch` is the op profile that na
 from __future__ import annotations
 
 import copy
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,11 @@ class Family:
 
         config: PretrainedConfig = CONFIG_MAPPING[self.model_type](**copy.deepcopy({**self.config, **changes}))
         return config
+
+    @functools.cached_property
+    def base(self) -> ModelCensus:
+        """The census of the family's config as it stands."""
+        return self.measure()
 
     def measure(self, seq_length: int = 64, batch: int = 1, **changes: Any) -> ModelCensus:
         return measure(self.new_config(**changes), self.arch, self.model_type, seq_length, batch)

@@ -25,7 +25,7 @@ def changed(before, after):
 @families
 @given(seq_length=st.integers(2, 700), batch=st.integers(1, 5))
 def test_nothing_depends_on_the_sequence_length_or_the_batch(family, seq_length, batch):
-    assert changed(family.measure(), family.measure(seq_length=seq_length, batch=batch)) == {}
+    assert changed(family.base, family.measure(seq_length=seq_length, batch=batch)) == {}
 
 
 @families
@@ -53,7 +53,7 @@ def test_counts_do_not_depend_on_widths_heads_vocabulary_or_experts(family, data
         changes["hidden_size"] = kv_heads * repeats * head
     note(f"{family.model_type}: {changes}")
     census = family.measure(**changes)
-    assert census.spec["ops"] == family.measure().spec["ops"]
+    assert census.spec["ops"] == family.base.spec["ops"]
 
 
 def _even(low, high):
@@ -118,7 +118,7 @@ CHANGES = [
 def test_a_changed_field_changes_the_spec_field_of_its_meaning_and_no_other(model_type, field, values, expected, data):
     family = FAMILIES[model_type]
     value = data.draw(values, field)
-    assert changed(family.measure(), family.measure(**{field: value})) == expected(value)
+    assert changed(family.base, family.measure(**{field: value})) == expected(value)
 
 
 @pytest.mark.parametrize("model_type", ["llama", "mixtral", "gpt2", "olmo2"])
@@ -126,7 +126,7 @@ def test_a_changed_field_changes_the_spec_field_of_its_meaning_and_no_other(mode
 def test_depth_changes_the_stack_alone(model_type, depth):
     family = FAMILIES[model_type]
     field = "n_layer" if model_type == "gpt2" else "num_hidden_layers"
-    assert changed(family.measure(), family.measure(**{field: depth})) == {
+    assert changed(family.base, family.measure(**{field: depth})) == {
         "num_hidden_layers": depth,
         "layers[0].count": depth,
     }
@@ -189,14 +189,14 @@ def test_counts_stay_when_heads_and_widths_are_divided_by_a_tensor_parallel_degr
     divided = {field: family.config[field] // 2 for field in PARALLEL_FIELDS if field in family.config}
     if "head_dim" not in family.config and "kv_lora_rank" not in family.config and "n_head" not in family.config:
         divided["head_dim"] = family.config["hidden_size"] // family.config["num_attention_heads"]
-    whole, part = family.measure(), family.measure(**divided)
+    whole, part = family.base, family.measure(**divided)
     assert part.spec["ops"] == whole.spec["ops"]
     assert part.spec["num_attention_heads"] * 2 == whole.spec["num_attention_heads"]
 
 
 @families
 def test_a_spec_survives_yaml(family):
-    spec = family.measure().spec
+    spec = family.base.spec
     assert ModelSpec.from_yaml(ModelSpec.from_dict(spec).to_yaml()).to_dict() == spec
 
 
