@@ -91,7 +91,7 @@ def _class_and_config(config: PretrainedConfig) -> tuple[type[_BaseAutoModelClas
 def _from_config(auto_class: type[_BaseAutoModelClass], config: PretrainedConfig) -> nn.Module:
     def make(attention: str) -> nn.Module:
         return auto_class.from_config(  # type: ignore[no-any-return]
-            config, dtype=torch.bfloat16, attn_implementation=attention, trust_remote_code=False
+            config, dtype=torch.float32, attn_implementation=attention, trust_remote_code=False
         )
 
     try:

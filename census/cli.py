@@ -179,8 +179,9 @@ def _name(source: str) -> str | None:
     if not path.exists():
         return None
     path = path.resolve()
-    named = path.parent if path.is_file() and path.stem == "config" else path
-    return named.stem if named.is_file() else named.name
+    if path.is_dir():
+        return path.name
+    return path.parent.name if path.stem == "config" else path.stem.removesuffix("_config")
 
 
 def _audit(options: argparse.Namespace) -> int:
