@@ -1,15 +1,16 @@
-"""Score attention that a layer computes by itself, recognised by its operators.
+"""Attention that a layer computes by itself, recognised by its operators.
 
-A softmax between two matmuls of which no operand is a weight: the first makes the scores of queries and
-keys, the second weighs the values. A router's softmax has no such matmul before it.
+Score attention is a softmax between two matmuls of which no operand is a weight: the first makes the scores of
+queries and keys, the second weighs the values. A router's softmax has no such matmul before it. Lightning
+attention has a fixed decay in the softmax's place, and goes block by block: it is a recurrence.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from census.dataflow import MOVES, DataFlow
-from census.events import ATTENTION, DROPOUT, Event
+from census.dataflow import MOVES, DataFlow, Source
+from census.events import ATTENTION, DROPOUT, RECURRENCE, Event
 
 _SOFTMAXES = frozenset({"aten._softmax", "aten.softmax", "aten._safe_softmax"})
 
@@ -45,8 +46,7 @@ def _attention(flow: DataFlow, softmax: Event) -> EagerAttention | None:
         return None
     query, key = flow.mixing_matmuls[before[0]]
     value = next(operand for operand in flow.mixing_matmuls[weighed[0]] if operand not in on)
-    width = flow.shape(query)[-1], flow.shape(query)[-1], flow.shape(weighed[0])[-1]
-    heads = tuple((_heads(flow, operand, size), size) for operand, size in zip((query, key, value), width, strict=True))
+    heads = _all_heads(flow, (query, key, value), weighed[0])
     event = Event(
         ATTENTION,
         softmax.module,
@@ -56,6 +56,49 @@ def _attention(flow: DataFlow, softmax: Event) -> EagerAttention | None:
     )
     dropouts = (e for e in flow.run.events if e.op == DROPOUT and set(e.inputs) & set(on))
     return EagerAttention(event, tuple(dropouts))
+
+
+def lightning_attentions(flow: DataFlow) -> tuple[Event, ...]:
+    """Return the recurrences in which scores of queries and keys, decayed, weigh values block by block.
+
+    The blocks of one module are one recurrence, an event of its own.
+    """
+    blocks: dict[str, list[tuple[int, int, int, int]]] = {}
+    for scores, (query, key) in flow.mixing_matmuls.items():
+        for weighed in _weighed_by(flow, scores):
+            module = flow.producer[scores].module
+            blocks.setdefault(module, []).append((query, key, flow.mixing_matmuls[weighed][1], weighed))
+    return tuple(
+        Event(
+            RECURRENCE + "lightning_attention",
+            module,
+            found[0][:3],
+            tuple(weighed for *_, weighed in found),
+            attributes={"heads": _all_heads(flow, found[0][:3], found[0][3])},
+        )
+        for module, found in blocks.items()
+    )
+
+
+def _weighed_by(flow: DataFlow, scores: int) -> list[int]:
+    """Return the mixing matmuls that take scores which a fixed decay alone was multiplied into."""
+    decayed: set[int] = set()
+    reached = {scores}
+    for event in flow.run.events:
+        taken = reached.intersection(event.inputs)
+        by_weight = event.op == "aten.mul" and Source.WEIGHT in map(flow.source, event.inputs)
+        if taken and (event.op in MOVES or by_weight):
+            reached.update(event.outputs)
+            if by_weight or decayed.intersection(taken):
+                decayed.update(event.outputs)
+    return [value for value, operands in flow.mixing_matmuls.items() if decayed.intersection(operands[:1])]
+
+
+def _all_heads(flow: DataFlow, roles: tuple[int, int, int], weighed: int) -> tuple[tuple[int, int], ...]:
+    """Return heads and width of queries, keys and values."""
+    width = flow.shape(roles[0])[-1]
+    widths = width, width, flow.shape(weighed)[-1]
+    return tuple((_heads(flow, operand, size), size) for operand, size in zip(roles, widths, strict=True))
 
 
 def _heads(flow: DataFlow, operand: int, width: int) -> int:

@@ -84,16 +84,18 @@ def _attention_projections(mixer: Mixer) -> list[str]:
 def _projection_units(parts: LayerParts, mlp: Mlp | None) -> Fact:
     if mlp is None:
         return _listed(())
-    unit = parts.hidden_size * mlp.width
+    # Experts that work in a latent width are priced in it.
+    taken = mlp.projections[0].in_features
+    unit = taken * mlp.width
     weights = sum(projection.in_features * projection.out_features for projection in mlp.projections)
     lines = ", ".join(map(str, mlp.projections))
     if weights % unit:
         raise UnknownPartError(
             f"{parts.run.path}.{mlp.projections[-1].event.module}: expected projections of a whole number of "
-            f"{parts.hidden_size} x {mlp.width}, found {weights / unit:.6g} in {lines}; "
+            f"{taken} x {mlp.width}, found {weights / unit:.6g} in {lines}; "
             f"census does not state such a feed-forward yet"
         )
-    return Fact(weights // unit, f"{lines}, in units of {parts.hidden_size} x {mlp.width}")
+    return Fact(weights // unit, f"{lines}, in units of {taken} x {mlp.width}")
 
 
 def _listed(lines: Iterable[str]) -> Fact:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from census.attention_operators import EagerAttention, eager_attentions
+from census.attention_operators import EagerAttention, eager_attentions, lightning_attentions
 from census.dataflow import MOVES, SCALES, SUMS, DataFlow, Projection
 from census.events import ATTENTION, DROPOUT, RECURRENCE, Event
 
@@ -45,7 +45,7 @@ class LayerGraph(DataFlow):
     def kernels(self) -> tuple[Event, ...]:
         """The score kernels and recurrences."""
         heard = (e for e in self.run.events if e.op == ATTENTION or e.op.startswith(RECURRENCE))
-        return (*heard, *(attention.event for attention in self.eager_attentions))
+        return (*heard, *(attention.event for attention in self.eager_attentions), *lightning_attentions(self))
 
     @cached_property
     def kernel_values(self) -> frozenset[int]:

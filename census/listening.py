@@ -390,24 +390,28 @@ def _standing_in(model: nn.Module, recorder: _Recorder) -> Iterator[None]:
     try:
         for file in files:
             for name, held in list(vars(file).items()):
-                entry = _entry(table, held)
-                if entry is not None:
+                stand_in = _stand_in_for(table, held, recorder)
+                if stand_in is not None:
                     put_back.append((file, name, held))
-                    setattr(file, name, _stand_in(entry, held, recorder))
+                    setattr(file, name, stand_in)
         for module in model.modules():
             for name in {*vars(module), *table}:
-                held = getattr(module, name, None)
-                entry = _entry(table, held)
-                if entry is not None:
-                    setattr(module, name, _stand_in(entry, held, recorder))
+                stand_in = _stand_in_for(table, getattr(module, name, None), recorder)
+                if stand_in is not None:
+                    setattr(module, name, stand_in)
         yield
     finally:
         for file, name, held in put_back:
             setattr(file, name, held)
 
 
-def _entry(table: Mapping[str, Recurrence], held: object) -> Recurrence | None:
-    return table.get(getattr(held, "__name__", "")) if callable(held) else None
+def _stand_in_for(table: Mapping[str, Recurrence], held: object, recorder: _Recorder) -> Callable[..., Any] | None:
+    """Return what stands in for a function of the table, arguments bound to it included; None for all else."""
+    if isinstance(held, functools.partial):
+        inner = _stand_in_for(table, held.func, recorder)
+        return None if inner is None else functools.partial(inner, *held.args, **held.keywords)
+    entry = table.get(getattr(held, "__name__", "")) if callable(held) else None
+    return None if entry is None else _stand_in(entry, held, recorder)
 
 
 def _stand_in(entry: Recurrence, function: Any, recorder: _Recorder) -> Callable[..., Any]:

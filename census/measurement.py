@@ -187,6 +187,12 @@ def forward(
     recording = record(built, seq_length, batch, every_layer)
     ran = [index for index, _ in recording.executions]
     if ran != list(range(len(built.layers))):
+        idle = sorted(set(range(len(built.layers))) - set(ran))
+        if idle:
+            raise BuildError(
+                f"{config.model_type}: expected each of the {len(built.layers)} layers of {built.path} to run on "
+                f"tokens alone, found layers {_short(idle)} idle; census does not state layers that wait for an image"
+            )
         raise BuildError(
             f"{config.model_type}: expected each of the {len(built.layers)} layers of {built.path} to run once in "
             f"order, found the order {_short(ran)}; census does not state a looped stack yet"

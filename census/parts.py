@@ -119,6 +119,7 @@ class FeedForward:
         choice: the operator that chooses the experts last, a top-k in all but a few models.
         shared: the feed-forward that runs beside the routed one.
         shared_gate: the projection to one number that scales it.
+        latents: the projections between the stream and a narrower width that the experts work in.
     """
 
     dense: Mlp | None
@@ -127,12 +128,14 @@ class FeedForward:
     choice: Event | None
     shared: Mlp | None
     shared_gate: Projection | None
+    latents: tuple[Projection, ...] = ()
 
     @property
     def projections(self) -> tuple[Projection, ...]:
         """Every projection that has a place in it."""
         mlps = (p for mlp in (self.dense, self.routed, self.shared) if mlp is not None for p in mlp.projections)
-        return (*mlps, *self.router, *((self.shared_gate,) if self.shared_gate is not None else ()))
+        gate = () if self.shared_gate is None else (self.shared_gate,)
+        return (*mlps, *self.router, *gate, *self.latents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,9 +322,12 @@ class LayerParts:
         return bool(self._projections_of(term)) and not self._kernels_of(term) and not self._conditioned(term)
 
     def _conditioned(self, term: _Term) -> bool:
-        """Tell whether a term without a kernel multiplies by a value from outside the layer: a per-layer input."""
+        """Tell whether a term without a kernel multiplies its one inner value by one from outside the layer."""
+        return not self._kernels_of(term) and len(self._projections_of(term)) == 2 and self._takes_from_outside(term)
+
+    def _takes_from_outside(self, term: _Term) -> bool:
         graph = self.graph
-        return not self._kernels_of(term) and any(
+        return any(
             event.op == "aten.mul" and Source.EXTERNAL in map(graph.source, event.inputs)
             for event in self.run.events
             if term.closure.intersection(event.outputs) and graph.fluid(event)
@@ -331,6 +337,8 @@ class LayerParts:
     def per_layer_inputs(self) -> tuple[Projection, ...]:
         """The projections of branches that a value from outside the layer is multiplied into."""
         terms = [term for branch in self._branches for term in branch if self._conditioned(term)]
+        for term in terms:
+            self._refuse_token_mixing(term)
         return self._in_order(p for term in terms for p in self._projections_of(term))
 
     def _refuse_token_mixing(self, term: _Term) -> None:
@@ -362,17 +370,25 @@ class LayerParts:
             modules = ", ".join(self._projections_of(term)[-1].event.module for term in terms)
             raise self._unknown("", "at most one routed and one other feed-forward on a branch", modules)
         if not routed_terms:
-            return FeedForward(self._mlp(self._projections_of(others[0])), None, (), None, None, None)
+            return FeedForward(self._mlp(self._projections_of(others[0]), self.hidden_size), None, (), None, None, None)
         [term] = routed_terms
         experts = self._experts_of(term)
         choice, router = self._choice(term, experts)
-        unplaced = [p for p in self._projections_of(term) if p not in experts and p not in router]
-        if unplaced:
-            raise self._unknown(
-                unplaced[0].event.module, "experts and a router in a routed feed-forward", f"{unplaced[0]}"
-            )
+        latents = self._latents(term, experts, router)
         shared, gate = self._shared(others[0]) if others else (None, None)
-        return FeedForward(None, self._mlp(experts), router, choice, shared, gate)
+        width = experts[0].in_features if latents else self.hidden_size
+        return FeedForward(None, self._mlp(experts, width), router, choice, shared, gate, latents)
+
+    def _latents(
+        self, term: _Term, experts: tuple[Projection, ...], router: tuple[Projection, ...]
+    ) -> tuple[Projection, ...]:
+        """Return the projections into and out of the width the experts work in, refusing any other."""
+        rest = tuple(p for p in self._projections_of(term) if p not in experts and p not in router)
+        narrow = experts[0].in_features
+        shapes = [(p.in_features, p.out_features) for p in rest]
+        if rest and shapes != [(self.hidden_size, narrow), (narrow, self.hidden_size)]:
+            raise self._unknown(rest[0].event.module, "experts and a router in a routed feed-forward", f"{rest[0]}")
+        return rest
 
     def _experts_of(self, term: _Term) -> tuple[Projection, ...]:
         return tuple(p for p in self._projections_of(term) if p.groups > 1)
@@ -393,12 +409,14 @@ class LayerParts:
     def _shared(self, term: _Term) -> tuple[Mlp, Projection | None]:
         projections = self._projections_of(term)
         gates = [p for p in projections if p.out_features == 1]
-        return self._mlp(tuple(p for p in projections if p not in gates)), gates[0] if gates else None
+        mlp = self._mlp(tuple(p for p in projections if p not in gates), self.hidden_size)
+        return mlp, gates[0] if gates else None
 
-    def _mlp(self, projections: tuple[Projection, ...]) -> Mlp:
+    def _mlp(self, projections: tuple[Projection, ...], width: int) -> Mlp:
+        """Return the feed-forward of projections up from and down to a width."""
         last = projections[-1]
         first = self.graph.nearest_projections([last.data])
-        if not first or last.out_features != self.hidden_size or {*first, last} != set(projections):
+        if not first or last.out_features != width or {*first, last} != set(projections):
             found = ", ".join(str(p) for p in projections)
             raise self._unknown(last.event.module, "projections up from and down to the stream", found)
         return Mlp(projections, self._activations_between(last), last.in_features)

@@ -127,3 +127,41 @@ def _mamba(
     """Values are (batch, inner width, sequence), B and C (batch, state size, sequence): a head a channel."""
     output = torch.empty_like(hidden_states)
     return (output, None) if return_last_state else output
+
+
+def _channels(shape: Shape) -> tuple[int, int]:
+    return shape[-1], 1
+
+
+@recurrence("rg_lru", functions=("_rnn_scan",), roles=(None, None, "hidden_states"), heads=(_channels,) * 3)
+def _rg_lru(hidden_states: torch.Tensor, **_: object) -> tuple[torch.Tensor, None]:
+    """Values are (batch, sequence, width): the recurrence is diagonal, a head a channel; gates are no roles."""
+    return torch.empty_like(hidden_states), None
+
+
+@recurrence("rwkv_wkv", functions=("rwkv_linear_attention",), roles=(None, "key", "value"), heads=(_channels,) * 3)
+def _rwkv(value: torch.Tensor, **_: object) -> tuple[torch.Tensor, None]:
+    """Keys and values are (batch, sequence, width), a head a channel; the receptance is a gate outside."""
+    return torch.empty_like(value), None
+
+
+def _heads_first(shape: Shape) -> tuple[int, int]:
+    return shape[1], shape[-1]
+
+
+@recurrence(
+    "mlstm",
+    functions=(
+        "wrap_chunkwise_pad_zeros",
+        "wrap_chunkwise_arbitrary_sequence_length",
+        "mlstm_chunkwise_native_autograd",
+    ),
+    roles=("query", "key", "value"),
+    heads=(_heads_first,) * 3,
+)
+def _mlstm(
+    value: torch.Tensor, return_last_states: bool = False, **_: object
+) -> torch.Tensor | tuple[torch.Tensor, None]:
+    """Queries, keys and values are (batch, heads, sequence, width); the output is shaped as the values."""
+    output = torch.empty_like(value)
+    return (output, None) if return_last_states else output
