@@ -106,15 +106,17 @@ def _attention_flavour(layer: nn.Module) -> str:
 
 
 def _reach(layer: nn.Module, attention: nn.Module) -> str:
-    for holder in (attention, layer):
-        for name in ("layer_type", "attention_type"):
-            stated = str(getattr(holder, name, ""))
-            for flavour in ("sliding", "chunked"):
-                if stated.startswith(flavour):
-                    return flavour
-        if getattr(holder, "sliding_window", None) is not None:
-            return "sliding"
-    return "full"
+    """Return how far an attention reaches, by the first that says so: a layer type, a window, its config."""
+    config, index = getattr(attention, "config", None), getattr(attention, "layer_idx", None)
+    types = getattr(config, "layer_types", None)
+    stated = [getattr(holder, name, None) for holder in (attention, layer) for name in ("layer_type", "attention_type")]
+    if types and isinstance(index, int):
+        stated.append(types[index])
+    for layer_type in stated:
+        if isinstance(layer_type, str):
+            return next((flavour for flavour in ("sliding", "chunked") if layer_type.startswith(flavour)), "full")
+    window = getattr(attention, "sliding_window", getattr(config, "sliding_window", None))
+    return "full" if window is None else "sliding"
 
 
 def _ffn_flavour(layer: nn.Module) -> str:

@@ -1,0 +1,58 @@
+"""Layers by how they are built: one representative stands for its repeats, and a layer alone tells its flavours."""
+
+import pytest
+import torch
+
+from census import UnknownPartError, layer_shape
+from census.build import build
+from census.counts import op_facts
+from census.dims import dim_facts
+from census.grouping import layer_signatures
+from census.measurement import forward
+from census.parts import LayerParts
+from census.shapes import flavours
+from test_models.case_table import CASES
+from test_models.families import FAMILIES
+
+# One case of each class of layers: the static reading needs a build of the whole stack.
+ONE_OF_EACH_TYPE = list({case.model_type: case for case in reversed(CASES.values())}.values())
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
+def test_running_every_layer_says_what_the_representatives_said(family):
+    def read(every_layer):
+        _, recording = forward(family.new_config(), 48, every_layer=every_layer)
+        parts = {run: LayerParts(recording, recording.runs[run]) for _, run in recording.executions}
+        return [
+            (index, op_facts(parts[run]), dim_facts(parts[run]), [(e.op, e.module) for e in recording.runs[run].events])
+            for index, run in recording.executions
+        ], len(recording.runs)
+
+    (represented, few), (whole, all_of_them) = read(every_layer=False), read(every_layer=True)
+    assert represented == whole
+    assert few <= all_of_them == len(whole)
+
+
+@pytest.mark.parametrize("model", ONE_OF_EACH_TYPE, ids=str)
+def test_a_layer_alone_tells_the_flavours_that_running_it_measures(model):
+    built, recording = forward(model.config_object, 16)
+    for index, run in recording.executions:
+        shape = layer_shape(built.layers[index])
+        assert (shape.attention, shape.ffn) == flavours(LayerParts(recording, recording.runs[run])), index
+
+
+def test_a_layers_params_are_its_paths_and_shapes():
+    built = build(FAMILIES["llama"].new_config())
+    assert dict(layer_shape(built.layers[0]).params)["self_attn.k_proj.weight"] == (32, 64)
+
+
+def test_what_is_no_layer_is_refused():
+    with pytest.raises(UnknownPartError, match="LayerNorm: expected modules that attend, recur or feed forward"):
+        layer_shape(torch.nn.LayerNorm(4))
+
+
+def test_a_plain_attribute_makes_another_layer_and_the_layers_own_index_does_not():
+    layers = build(FAMILIES["gemma3_text"].new_config()).layers
+    one, two, three = layer_signatures(layers)
+    assert one == two
+    assert one != three, "a sliding layer and a full one have the same parameters and do different work"
