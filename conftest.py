@@ -19,7 +19,7 @@ from census.spec import diff_specs
 from test_models.case_table import CASES, Case, census_of
 
 settings.register_profile(
-    "ci", max_examples=12, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+    "ci", max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )
 settings.register_profile("deep", max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -7,6 +7,7 @@ attention has a fixed decay in the softmax's place, and goes block by block: it 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from census.dataflow import MOVES, DataFlow, Source
@@ -95,27 +96,30 @@ def _weighed_by(flow: DataFlow, scores: int) -> list[int]:
 
 
 def _all_heads(flow: DataFlow, roles: tuple[int, int, int], weighed: int) -> tuple[tuple[int, int], ...]:
-    """Return heads and width of queries, keys and values."""
+    """Return heads and width of queries, keys and values.
+
+    Where keys were repeated before they were rotated, the values alone still show how many heads there are.
+    """
     width = flow.shape(roles[0])[-1]
-    widths = width, width, flow.shape(weighed)[-1]
-    return tuple((_heads(flow, operand, size), size) for operand, size in zip(roles, widths, strict=True))
+    queries, keys, values = (_heads(flow, operand) for operand in roles)
+    own = min(keys, values)
+    return (queries, width), (own, width), (own, flow.shape(weighed)[-1])
 
 
-def _heads(flow: DataFlow, operand: int, width: int) -> int:
+def _heads(flow: DataFlow, operand: int) -> int:
     """Return how many heads an operand has, before keys and values are repeated for the queries' heads.
 
-    The shape with heads apart is that of the last value, walking back through moves, that has four
-    dimensions of which the last is a head's width.
+    An operand is (..., heads, sequence, width) or its transpose, heads and batch as one dimension or two; a
+    repeat is an expansion of a value that is only moved from there on.
     """
-    sequence = flow.shape(flow.run.input)[1]
-    heads = flow.shape(operand)[0]
+    batch = flow.shape(flow.run.input)[0]
+    heads = math.prod(flow.shape(operand)[:-2]) // batch
     value = operand
-    while True:
-        shape = flow.shape(value)
-        if len(shape) == 4 and shape[-1] == width:
-            heads = shape[2] if shape[1] == sequence else shape[1]
-        event = flow.producer.get(value)
-        fluid = () if event is None else flow.fluid_content(event)
-        if event is None or event.op not in MOVES or len(fluid) != 1 or value in flow.projections:
-            return heads
+    while (event := flow.producer.get(value)) is not None and event.op in MOVES:
+        fluid = flow.fluid_content(event)
+        if len(fluid) != 1:
+            break
+        if event.op == "aten.expand":
+            heads //= math.prod(flow.shape(value)) // math.prod(flow.shape(fluid[0]))
         [value] = fluid
+    return heads

@@ -68,17 +68,20 @@ def counted_mlp(feed_forward: FeedForward) -> Mlp:
 
 
 def _attention_projections(mixer: Mixer) -> list[str]:
-    """Return a line for each role that is projected and for each output projection.
+    """Return a line for each role of each kernel and for each output projection.
 
-    Kernels whose role is made by the same projections share it.
+    Kernels whose role is made by the same projections share it. A score kernel has the roles that the layer
+    projects itself; a recurrence has all three, one that it does not take being in its own gates.
     """
-    roles = {
-        (role, projections): f"{name} by {' + '.join(map(str, projections))}"
-        for kernel in mixer.kernels
-        for role, (name, projections) in enumerate(zip(("queries", "keys", "values"), kernel.roles, strict=True))
-        if projections
-    }
-    return [*roles.values(), *(f"output by {projection}" for projection in mixer.outputs)]
+    roles: dict[tuple[object, ...], str] = {}
+    for kernel in mixer.kernels:
+        for role, projections in zip(("queries", "keys", "values"), kernel.roles, strict=True):
+            if projections:
+                roles[role, projections] = f"{role} by {' + '.join(map(str, projections))}"
+            elif not kernel.scores:
+                roles[role, kernel] = f"{role}: the gates of {kernel.name}"
+    outputs = mixer.outputs if mixer.kernels else ()
+    return [*roles.values(), *(f"output by {projection}" for projection in outputs)]
 
 
 def _projection_units(parts: LayerParts, mlp: Mlp | None) -> Fact:

@@ -287,11 +287,9 @@ def _model_facts(
             facts[field] = Fact(chosen.dims[field], chosen.evidence[field])
     facts |= _intermediate_size(in_order)
     facts |= _leading_dense_layers(kinds, stack)
-    if "num_attention_heads" not in facts:
-        raise KindError(
-            f"{config.model_type}: expected at least one layer with a score kernel, found none; "
-            f"a spec needs num_attention_heads, which a model without attention does not have"
-        )
+    if "num_attention_heads" not in facts and "linear_num_value_heads" in facts:
+        # A stack that never attends has the heads of its recurrence; a spec cannot be without any.
+        facts["num_attention_heads"] = facts["linear_num_value_heads"]
     return facts
 
 

@@ -16,8 +16,8 @@ from census import strict_yaml
 from census.errors import KindError, ModelSpecError, ProfileError
 from census.op_counts import OpCounts
 
-ATTENTIONS = ("full", "linear", "sliding", "chunked", "none")
-"""The attention flavours of a layer."""
+ATTENTIONS = ("full", "linear", "sliding", "chunked", "hybrid", "none")
+"""The attention flavours of a layer; `hybrid` is attention beside a recurrence."""
 
 FFNS = ("dense", "moe", "none")
 """The feed-forward flavours of a layer."""

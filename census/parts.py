@@ -63,6 +63,8 @@ class Kernel:
 class Mixer:
     """One token mixer: its kernels, what projects their output, and what gates it.
 
+    A short convolution that stands alone is a mixer without a kernel.
+
     Attributes:
         kernels: in the order they ran.
         outputs: the projections applied to the kernels' output.
@@ -222,7 +224,7 @@ class LayerParts:
     @cached_property
     def mixers(self) -> tuple[Mixer, ...]:
         """The token mixers, in the order of their branches."""
-        terms = [term for branch in self._branches for term in branch if self._kernels_of(term)]
+        terms = [term for branch in self._branches for term in branch if self._mixes(term)]
         mixers = tuple(self._mixer(term) for term in terms)
         unread = [kernel for kernel in self.graph.kernels if not any(kernel in m.events for m in mixers)]
         if unread:
@@ -233,6 +235,31 @@ class LayerParts:
             )
         return mixers
 
+    def _mixes(self, term: _Term) -> bool:
+        return bool(self._kernels_of(term)) or self._convolves(term)
+
+    def _convolves(self, term: _Term) -> bool:
+        """Tell whether a term without a kernel mixes tokens by short convolutions between projections alone."""
+        if self._kernels_of(term):
+            return False
+        between = self._between_tokens(term)
+        first = self.graph.nearest_projections(v for event in between for v in event.inputs[:1])
+        return bool(first) and all(
+            event.op == "aten.convolution" and self.graph.source(event.inputs[1]) is Source.WEIGHT for event in between
+        )
+
+    def _between_tokens(self, term: _Term) -> list[Event]:
+        """Return the events of a term that carry something from one token to another."""
+        graph = self.graph
+        reached = set(graph.walk_back([term.root], lambda value: value in graph.stream, graph.content))
+        return [
+            event
+            for event in self.run.events
+            if (event.op in _TOKEN_MIXING or event.outputs[0] in graph.mixing_matmuls)
+            and graph.fluid(event)
+            and not reached.isdisjoint(event.outputs)
+        ]
+
     def _kernels_of(self, term: _Term) -> tuple[Event, ...]:
         return tuple(kernel for kernel in self.graph.kernels if term.closure.intersection(kernel.outputs))
 
@@ -241,14 +268,18 @@ class LayerParts:
         projections = self._projections_of(term)
         kernels = tuple(self._kernel(event) for event in self._kernels_of(term))
         roles = self._in_order(p for kernel in kernels for role in kernel.roles for p in role)
+        convolutions = tuple(
+            e for e in self.run.events if e.op == "aten.convolution" and term.closure.intersection(e.outputs)
+        )
+        mixing = [kernel.event for kernel in kernels] or convolutions
         after = set(
             graph.walk_on(
-                (value for kernel in kernels for value in kernel.event.outputs),
+                (value for event in mixing for value in event.outputs),
                 lambda value: value in graph.stream,
             )
         )
         outputs = tuple(p for p in projections if p.data in after)
-        before = self._ancestors(kernel.event for kernel in kernels)
+        before = self._ancestors(mixing)
         rest = [p for p in projections if p not in outputs and p not in roles]
         latents = tuple(p for p in rest if p in before and self._feeds(p, roles))
         controls = tuple(p for p in rest if p in before and p not in latents)
@@ -259,9 +290,7 @@ class LayerParts:
             latents=latents,
             gates=tuple(p for p in rest if p not in before),
             controls=controls,
-            convolutions=tuple(
-                e for e in self.run.events if e.op == "aten.convolution" and term.closure.intersection(e.outputs)
-            ),
+            convolutions=convolutions,
             starts=frozenset(p.data for p in projections if self._entries((p,))),
         )
 
@@ -269,7 +298,7 @@ class LayerParts:
         self, kernels: tuple[Kernel, ...], controls: tuple[Projection, ...], after: set[int]
     ) -> None:
         """Refuse a mixer that holds more than kernels side by side and what projects into and out of them."""
-        if controls and all(kernel.scores for kernel in kernels):
+        if kernels and controls and all(kernel.scores for kernel in kernels):
             raise self._unknown(controls[0].event.module, "projections to queries, keys and values", f"{controls[0]}")
         for kernel in kernels:
             if after.intersection(kernel.event.inputs):
@@ -319,11 +348,11 @@ class LayerParts:
         return tuple(found)
 
     def _feeds_forward(self, term: _Term) -> bool:
-        return bool(self._projections_of(term)) and not self._kernels_of(term) and not self._conditioned(term)
+        return bool(self._projections_of(term)) and not self._mixes(term) and not self._conditioned(term)
 
     def _conditioned(self, term: _Term) -> bool:
         """Tell whether a term without a kernel multiplies its one inner value by one from outside the layer."""
-        return not self._kernels_of(term) and len(self._projections_of(term)) == 2 and self._takes_from_outside(term)
+        return not self._mixes(term) and len(self._projections_of(term)) == 2 and self._takes_from_outside(term)
 
     def _takes_from_outside(self, term: _Term) -> bool:
         graph = self.graph
@@ -343,23 +372,13 @@ class LayerParts:
 
     def _refuse_token_mixing(self, term: _Term) -> None:
         """Refuse a term without a kernel in which something still carries one token to another."""
-        graph = self.graph
-        reached = set(
-            graph.walk_back(
-                [term.root],
-                lambda value: value in graph.stream,
-                graph.content,
+        for event in self._between_tokens(term):
+            raise self._unknown(
+                event.module,
+                "a score kernel or a recurrence that census knows where tokens are mixed",
+                event.op,
+                "if it is a recurrence, register its function in census/recurrences.py; else report the model",
             )
-        )
-        for event in self.run.events:
-            between_tokens = event.op in _TOKEN_MIXING or event.outputs[0] in graph.mixing_matmuls
-            if between_tokens and graph.fluid(event) and not reached.isdisjoint(event.outputs):
-                raise self._unknown(
-                    event.module,
-                    "a score kernel or a recurrence that census knows where tokens are mixed",
-                    event.op,
-                    "if it is a recurrence, register its function in census/recurrences.py; else report the model",
-                )
 
     def _feed_forward(self, terms: list[_Term]) -> FeedForward:
         for term in terms:
@@ -470,7 +489,7 @@ class LayerParts:
         """
         starts: list[frozenset[int]] = []
         for branch in self._branches:
-            mixers = frozenset().union(*(self._entries(self._projections_of(t)) for t in branch if self._kernels_of(t)))
+            mixers = frozenset().union(*(self._entries(self._projections_of(t)) for t in branch if self._mixes(t)))
             others = frozenset().union(
                 *(self._entries(self._projections_of(t)) for t in branch if self._feeds_forward(t))
             )
@@ -486,8 +505,18 @@ class LayerParts:
         """The layer's own norms: those that take the residual stream, or whose output is summed onto it."""
         graph = self.graph
         return tuple(
-            norm for norm in graph.norms.values() if graph.on_stream(norm.input) or norm.output in graph.toward_output
+            norm
+            for norm in graph.norms.values()
+            if norm.output in graph.toward_output or (graph.on_stream(norm.input) and not self._routes_alone(norm))
         )
+
+    def _routes_alone(self, norm: Norm) -> bool:
+        """Tell whether all that a norm's output is projected by is a router, whose own the norm then is."""
+        graph = self.graph
+        routers = {p for feed_forward in self.feed_forwards for p in feed_forward.router}
+        reached = graph.walk_on([norm.output], lambda value: value in graph.projections or value in graph.stream)
+        fed = {graph.projections[value] for value in reached if value in graph.projections}
+        return bool(fed) and fed <= routers
 
     def norm_biases(self, norm: Norm) -> tuple[str, ...]:
         """Return the parameters a norm adds to what it returns."""

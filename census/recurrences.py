@@ -43,6 +43,14 @@ class Recurrence:
     outputs: ShapeRule
 
 
+RECURRENT_MODULES = frozenset(
+    {
+        # Lightning attention goes block by block in the module's own forward; when run, its operators tell.
+        "MiniMaxLightningAttention",
+    }
+)
+"""Classes of modules that compute a recurrence with no function of their own for it."""
+
 _TABLE: dict[str, Recurrence] = {}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dis
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from torch import nn
 from census.errors import UnknownPartError
 from census.grouping import parameter_shapes
 from census.parts import LayerParts
-from census.recurrences import recurrences
+from census.recurrences import RECURRENT_MODULES, recurrences
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def flavours(parts: LayerParts) -> tuple[str, str]:
     ffn = "none"
     for feed_forward in parts.feed_forwards:
         ffn = "dense" if feed_forward.routed is None else "moe"
-    if attention == ffn == "none":
+    if attention == ffn == "none" and not parts.mixers:
         raise UnknownPartError(
             f"{parts.run.path}: expected a score kernel, a recurrence or a feed-forward, found none; "
             f"if it runs a recurrence, register its function in census/recurrences.py"
@@ -70,9 +72,10 @@ def difference(one: LayerShape, other: LayerShape) -> str | None:
 def layer_shape(layer: nn.Module) -> LayerShape:
     """Return how a layer is built, from its modules alone: nothing is run.
 
-    What a layer would run is read off the functions its modules' code names: a recurrence of the table makes
-    it `linear`, Transformers' attention interface or a window attribute `full`, `sliding` or `chunked`. The
-    census of a model measures the same flavours; this is for a caller who holds a layer and no model.
+    What a layer would run is read off its modules' code: a function of the table of recurrences makes it
+    `linear`, Transformers' attention interface or scores of its own `full`, `sliding` or `chunked`, both of them
+    `hybrid`, a convolution alone `none`. The census of a model measures the same flavours; this is for a caller
+    who holds a layer and no model.
 
     Args:
         layer: one entry of a decoder's layer list.
@@ -80,8 +83,12 @@ def layer_shape(layer: nn.Module) -> LayerShape:
     Raises:
         UnknownPartError: nothing in the layer is known to mix tokens or to feed forward.
     """
-    attention, ffn = _attention_flavour(layer), _ffn_flavour(layer)
-    if attention == ffn == "none":
+    mixing = {way: module for module in layer.modules() for way in _mixing(module)}
+    attention = "linear" if "recurrence" in mixing else "none"
+    if "attention" in mixing:
+        attention = "hybrid" if "recurrence" in mixing else _reach(layer, mixing["attention"])
+    ffn = _ffn_flavour(layer)
+    if not mixing and ffn == "none":
         raise UnknownPartError(
             f"{type(layer).__name__}: expected modules that attend, recur or feed forward, found none; "
             f"pass one entry of a decoder's layer list"
@@ -89,20 +96,23 @@ def layer_shape(layer: nn.Module) -> LayerShape:
     return LayerShape(attention, ffn, parameter_shapes(layer))
 
 
-def _mixing(module: nn.Module) -> str | None:
-    """Return what a module's own code says it mixes tokens by: `linear`, `attention`, or None."""
-    names = set(_named_functions(type(module).forward))
-    if any(name in recurrences() for name in names):
-        return "linear"
-    return "attention" if "ALL_ATTENTION_FUNCTIONS" in names else None
+def _mixing(module: nn.Module) -> set[str]:
+    """Return the ways in which a module itself mixes tokens, as far as its code tells."""
+    if isinstance(module, nn.Conv1d):
+        return {"convolution"}
+    methods = [held for held in vars(type(module)).values() if inspect.isfunction(held)]
+    names = {name for method in methods for name in _named_functions(method)}
+    held = {getattr(part.func, "__name__", "") for part in vars(module).values() if isinstance(part, functools.partial)}
+    if (names | held) & set(recurrences()) or type(module).__name__ in RECURRENT_MODULES:
+        return {"recurrence"}
+    own_scores = "softmax" in names and any(map(_multiplies, methods))
+    return {"attention"} if "ALL_ATTENTION_FUNCTIONS" in names or own_scores else set()
 
 
-def _attention_flavour(layer: nn.Module) -> str:
-    for module in layer.modules():
-        mixing = _mixing(module)
-        if mixing is not None:
-            return _reach(layer, module) if mixing == "attention" else mixing
-    return "none"
+def _multiplies(method: Callable[..., object]) -> bool:
+    """Tell whether a method multiplies matrices, by a function or by the operator `@`."""
+    by_operator = any(step.argrepr == "@" for step in dis.get_instructions(inspect.unwrap(method)))
+    return by_operator or not {"matmul", "bmm", "baddbmm"}.isdisjoint(_named_functions(method))
 
 
 def _reach(layer: nn.Module, attention: nn.Module) -> str:

@@ -38,11 +38,17 @@ BY_TYPE = {
 }
 
 
-def test_every_kind_of_a_case_runs_the_vector_its_source_shows(case):
-    if case.model_type not in BY_TYPE:
-        pytest.skip(f"{case.model_type}: no vector was written by hand; its golden alone pins it")
-    expected = BY_TYPE[case.model_type]
-    for kind, census in census_of(case.name).kinds.items():
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(case, id=name, marks=pytest.mark.xdist_group(name))
+        for name, case in CASES.items()
+        if case.model_type in BY_TYPE
+    ],
+)
+def test_every_kind_of_a_case_runs_the_vector_its_source_shows(model):
+    expected = BY_TYPE[model.model_type]
+    for kind, census in census_of(model.name).kinds.items():
         assert census.ops.to_vector() == expected.get(kind, expected.get("any")), f"{kind}: {census.evidence}"
 
 
