@@ -9,12 +9,15 @@ from test_models.case_table import CASES, Case
 def published_model(case: Case) -> torch.nn.Module:
     """Build the class that the model is published as, towers and all, on the meta device and without census."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    from transformers.initialization import no_init_weights
 
     config = case.new_config()
     multimodal = type(config) in AutoModelForImageTextToText._model_mapping
     auto_class = AutoModelForImageTextToText if multimodal else AutoModelForCausalLM
-    with torch.device("meta"):
-        return auto_class.from_config(config, dtype=torch.bfloat16)
+    with torch.device("meta"), no_init_weights():
+        model = auto_class.from_config(config, dtype=torch.bfloat16)
+    model.tie_weights()
+    return model
 
 
 def totals(model: torch.nn.Module) -> dict[str, int]:
