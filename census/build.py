@@ -135,10 +135,10 @@ def _tied(whole: nn.Module, config: PretrainedConfig, embedding: torch.Tensor) -
 def find_layers(model: nn.Module, config: PretrainedConfig) -> tuple[str, tuple[nn.Module, ...]]:
     """Return the path and the entries of the decoder's layer list.
 
-    It is the outermost module list that is as long as `num_hidden_layers` says.
+    It is the only outermost module list, or of several the one that is as long as `num_hidden_layers` says.
 
     Raises:
-        BuildError: no list is that long, or several are.
+        BuildError: there is no list, or of several none or more than one is that long.
     """
     lists = {
         path: module
@@ -146,7 +146,7 @@ def find_layers(model: nn.Module, config: PretrainedConfig) -> tuple[str, tuple[
         if isinstance(module, nn.ModuleList) and len(module) and not _inside_a_list(model, path)
     }
     depth = getattr(config, "num_hidden_layers", None)
-    stacks = {path: module for path, module in lists.items() if len(module) == depth}
+    stacks = {path: module for path, module in lists.items() if len(module) == depth} if len(lists) > 1 else lists
     if len(stacks) != 1:
         found = ", ".join(f"{path} ({len(module)})" for path, module in lists.items()) or "no module list"
         raise BuildError(

@@ -68,9 +68,12 @@ def text_config(config: PreTrainedConfig) -> PreTrainedConfig:
             f"{config.model_type}: expected one language model, found several "
             f"({_one_line(error)}); pass the config of one of them"
         ) from error
+    if type(text) is type(config):
+        # Of a flat encoder-decoder config Transformers returns a copy with the decoder's fields renamed.
+        return config
     own = getattr(text, "tie_word_embeddings", None)
     effective = getattr(config, "tie_word_embeddings", own)
-    if text is config or effective == own:
+    if effective == own:
         return text
     text = copy.deepcopy(text)
     text.tie_word_embeddings = bool(effective)

@@ -271,6 +271,7 @@ class _Session:
         self._runs: list[LayerRun] = []
         self._executions: list[tuple[int, int]] = []
         self._representatives: dict[object, _Representative] = {}
+        self._returned: set[int] = set()
         signatures = layer_signatures(built.layers)
         groups = {signature: number for number, signature in enumerate(dict.fromkeys(signatures))}
         for index, (layer, signature) in enumerate(zip(built.layers, signatures, strict=True)):
@@ -303,16 +304,42 @@ class _Session:
     ) -> Any:
         if self.recorder.layer is not None:
             return forward(*args, **kwargs)
-        key = (group, _call(args, kwargs))
+        key = (group, self._call(args, kwargs))
         known = self._representatives.get(key)
         if known is not None:
             self._executions.append((index, known.run))
             return known.result
+        held = _held_by_mappings((*args, *kwargs.values()))
         result = self._record(index, layer, forward, args, kwargs)
         self._executions.append((index, len(self._runs) - 1))
-        # The arguments are kept, so that none of their identities can be another tensor's later.
-        self._representatives[key] = _Representative(len(self._runs) - 1, result, (args, kwargs))
+        self._returned.update(map(id, _tensors(result)))
+        if held == _held_by_mappings((*args, *kwargs.values())):
+            # The arguments are kept, so that none of their identities can be another tensor's later.
+            self._representatives[key] = _Representative(len(self._runs) - 1, result, (args, kwargs))
         return result
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+        """Return a key under which two calls of a layer are the same call, the stream's values apart."""
+        stream, *rest = (*args, *kwargs.values())
+        shape = tuple(stream.shape) if isinstance(stream, torch.Tensor) else object()
+        return (shape, tuple(kwargs), tuple(map(self._argument, rest)))
+
+    def _argument(self, argument: object) -> object:
+        """Return a key of one argument beside the stream.
+
+        Tensors are compared by identity, those that a layer returned by shape: whichever layer returned one, the
+        work on it is the same. A mapping is compared by what it holds. Any other object that could carry state
+        from layer to layer is never the same.
+        """
+        if isinstance(argument, torch.Tensor):
+            return ("returned", tuple(argument.shape)) if id(argument) in self._returned else ("tensor", id(argument))
+        if isinstance(argument, tuple):
+            return tuple(map(self._argument, argument))
+        if isinstance(argument, Mapping):
+            return tuple((str(name), self._argument(value)) for name, value in argument.items())
+        if isinstance(argument, bool | int | float | str | None):
+            return argument
+        return object()
 
     def _record(
         self,
@@ -458,6 +485,12 @@ def _tensors(argument: object) -> Iterator[torch.Tensor]:
             yield from _tensors(item)
 
 
+def _held_by_mappings(arguments: Sequence[object]) -> list[tuple[object, int]]:
+    """Return each name of each mapping among arguments, with the identity of what it holds."""
+    mappings = (argument for argument in arguments if isinstance(argument, Mapping))
+    return [(name, id(value)) for mapping in mappings for name, value in mapping.items()]
+
+
 def _first_tensor(arguments: Sequence[object], path: str) -> torch.Tensor:
     for tensor in _tensors(arguments):
         return tensor
@@ -482,24 +515,3 @@ def _written_arguments(
 
 def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
-
-
-def _call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-    """Return a key under which two calls of a layer are the same call, the stream's values apart.
-
-    Tensors beside the stream are compared by identity. An object that could carry state from layer to layer
-    is never the same.
-    """
-    stream, *rest = (*args, *(kwargs[name] for name in kwargs))
-    shape = tuple(stream.shape) if isinstance(stream, torch.Tensor) else object()
-    return (shape, tuple(kwargs), tuple(_argument(argument) for argument in rest))
-
-
-def _argument(argument: object) -> object:
-    if isinstance(argument, torch.Tensor):
-        return ("tensor", id(argument))
-    if isinstance(argument, tuple):
-        return tuple(_argument(item) for item in argument)
-    if isinstance(argument, bool | int | float | str | None):
-        return argument
-    return object()
