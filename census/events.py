@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 Shape = tuple[int, ...]
 
 ATTENTION = "census.attention"
-"""The event of a score kernel; inputs are queries, keys and values, each (batch, heads, sequence, width)."""
+"""The event of a score kernel: takes queries, keys and values, each (batch, heads, sequence, width), and a mask."""
 
 DROPOUT = "dropout"
 """The event of one dropout call with p > 0 in training."""

@@ -20,7 +20,7 @@ _NORM_OPERATORS = frozenset(
 )
 _ROOTS = frozenset({"aten.rsqrt", "aten.sqrt"})
 _LENGTHS = frozenset({"aten.linalg_vector_norm", "aten.norm"})
-_STATISTICS = frozenset({"aten.mean", "aten.var", "aten.var_mean", "aten.std"})
+_STATISTICS = frozenset({"aten.mean", "aten.sum", "aten.var", "aten.var_mean", "aten.std"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,11 +19,11 @@ IMPLEMENTATION = "census"
 """The name under which the kernel and its mask are registered while a census runs."""
 
 _LIBRARY = torch.library.Library("census", "DEF")
-_LIBRARY.define("attention(Tensor query, Tensor key, Tensor value) -> Tensor")
+_LIBRARY.define("attention(Tensor query, Tensor key, Tensor value, Tensor? mask) -> Tensor")
 
 
 @torch.library.impl(_LIBRARY, "attention", "CompositeExplicitAutograd")
-def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     """Return what attention would be shaped as: (batch, heads, sequence, value width)."""
     return query.new_empty((*query.shape[:-1], value.shape[-1]))
 
@@ -92,7 +92,8 @@ def attention_interface(listener: KernelListener | None = None) -> Iterator[None
                 reach = ("sliding", sliding_window)
             flavour, window = reach or ("full", None)
             listener.describe_kernel({"flavour": flavour, "window": window, "dropout": dropout})
-        output: torch.Tensor = torch.ops.census.attention(query, key, value)
+        mask = attention_mask if isinstance(attention_mask, torch.Tensor) else None
+        output: torch.Tensor = torch.ops.census.attention(query, key, value, mask)
         return output.transpose(1, 2).contiguous(), None
 
     AttentionInterface.register(IMPLEMENTATION, attend)

@@ -70,7 +70,7 @@ class Mixer:
         outputs: the projections applied to the kernels' output.
         latents: the projections before the roles' own: the down-projections of a factored one.
         gates: the projections that multiply the kernels' output.
-        controls: the projections that make what a recurrence takes beside its roles: decays, step sizes.
+        controls: the projections that make what a kernel takes beside its roles: decays, step sizes, a score's bias.
         convolutions: short convolutions before the kernels.
         starts: the values that are projected straight off the residual stream.
     """
@@ -178,28 +178,29 @@ class LayerParts:
 
     @cached_property
     def _branches(self) -> tuple[tuple[_Term, ...], ...]:
-        """For every sum onto the residual stream, its terms."""
+        """For every sum onto the residual stream, its terms: what it adds that no earlier sum has added."""
         found = []
+        added: set[int] = set()
         for event in self.run.events:
-            if event.op not in ("aten.add", "aten.add_") or event.outputs[0] not in self.graph.stream:
-                continue
-            roots = [
-                root
-                for value in self.graph.fluid(event)
-                if value not in self.graph.stream
-                for root in self._roots(value)
-            ]
-            if roots:
-                found.append(tuple(self._term(root) for root in dict.fromkeys(roots)))
+            if event.op in ("aten.add", "aten.add_") and event.outputs[0] in self.graph.stream:
+                roots = [root for root in self._roots(event.outputs[0]) if root not in added]
+                added.update(roots)
+                if roots:
+                    found.append(tuple(self._term(root) for root in roots))
         return tuple(found)
 
     def _roots(self, value: int) -> list[int]:
-        """Return the values that a branch's output is the transparent sum of."""
-        if value in self.graph.stream:
-            return []
-        event = self.graph.producer.get(value)
-        passed = self.graph.passes(event) if event is not None and value not in self.graph.projections else ()
-        return [root for source in passed for root in self._roots(source)] if passed else [value]
+        """Return the values, the layer's input apart, that a value is the transparent sum of."""
+        seen: set[int] = set()
+        roots, pending = [], [value]
+        for part in pending:
+            event = self.graph.producer.get(part)
+            passed = self.graph.passes(event) if event is not None and part not in self.graph.projections else ()
+            if not passed and part != self.run.input:
+                roots.append(part)
+            pending.extend(source for source in passed if source not in seen)
+            seen.update(passed)
+        return roots
 
     def _term(self, root: int) -> _Term:
         return _Term(root, frozenset(self.graph.walk_back([root], lambda value: value in self.graph.stream)))
@@ -283,7 +284,7 @@ class LayerParts:
         rest = [p for p in projections if p not in outputs and p not in roles]
         latents = tuple(p for p in rest if p in before and self._feeds(p, roles))
         controls = tuple(p for p in rest if p in before and p not in latents)
-        self._refuse_mixed_mixer(kernels, controls, after)
+        self._refuse_mixed_mixer(kernels, after)
         return Mixer(
             kernels=kernels,
             outputs=outputs,
@@ -294,14 +295,10 @@ class LayerParts:
             starts=frozenset(p.data for p in projections if self._entries((p,))),
         )
 
-    def _refuse_mixed_mixer(
-        self, kernels: tuple[Kernel, ...], controls: tuple[Projection, ...], after: set[int]
-    ) -> None:
+    def _refuse_mixed_mixer(self, kernels: tuple[Kernel, ...], after: set[int]) -> None:
         """Refuse a mixer that holds more than kernels side by side and what projects into and out of them."""
-        if kernels and controls and all(kernel.scores for kernel in kernels):
-            raise self._unknown(controls[0].event.module, "projections to queries, keys and values", f"{controls[0]}")
         for kernel in kernels:
-            if after.intersection(kernel.event.inputs):
+            if after.intersection(value for value in kernel.taken if value is not None):
                 raise self._unknown(
                     kernel.event.module, "kernels side by side on a branch", "one that takes another's output"
                 )

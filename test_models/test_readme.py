@@ -9,17 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from census.cli import main
+
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```console\n\$ (.*?)\n(.*?)```", TEXT, re.DOTALL)
 
 
 @pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=[command for command, _ in EXAMPLES])
-def test_a_console_example_prints_what_readme_shows(command, output):
+def test_a_console_example_prints_what_readme_shows(command, output, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
     program, *arguments = shlex.split(command)
     assert program == "census"
-    done = subprocess.run([sys.executable, "-m", "census", *arguments], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout == output, done.stderr
+    main(arguments)
+    assert capsys.readouterr().out == output
 
 
 def test_the_python_example_runs():

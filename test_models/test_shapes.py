@@ -56,3 +56,20 @@ def test_a_plain_attribute_makes_another_layer_and_the_layers_own_index_does_not
     one, two, three = layer_signatures(layers)
     assert one == two
     assert one != three, "a sliding layer and a full one have the same parameters and do different work"
+
+
+def test_a_layer_is_counted_as_often_as_it_runs(monkeypatch):
+    from transformers.models.llama.modeling_llama import LlamaModel
+
+    forward = LlamaModel.forward
+
+    def twice_through_the_first_layer(self, *args, **kwargs):
+        first = self.layers[0]
+        inner = first.forward
+        first.forward = lambda hidden_states, **others: inner(inner(hidden_states, **others), **others)
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(LlamaModel, "forward", twice_through_the_first_layer)
+    census = FAMILIES["llama"].measure()
+    assert census.stack == ("decoder",) * 3
+    assert census.evidence["num_hidden_layers"] == "model.layers: 2 layers, 3 executions"
