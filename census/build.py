@@ -151,7 +151,7 @@ def find_layers(model: nn.Module, config: PretrainedConfig) -> tuple[str, tuple[
         found = ", ".join(f"{path} ({len(module)})" for path, module in lists.items()) or "no module list"
         raise BuildError(
             f"{config.model_type}: expected one list of num_hidden_layers = {depth} layers in "
-            f"{type(model).__name__}, found {found}; name its stack in census/build.py"
+            f"{type(model).__name__}, found {found}; census states models with one decoder stack; report the model"
         )
     [(path, module)] = stacks.items()
     return path, tuple(module)

@@ -52,8 +52,11 @@ def _quiet(debug: bool) -> None:
     warnings.simplefilter("ignore")
     warnings.filterwarnings("default", module=r"census\.")
     warnings.showwarning = _show_warning
-    logging.getLogger("transformers").setLevel(logging.ERROR)
+    # Fake tensors log a failing operator's source at length; the error's one line names it.
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
+    # Both libraries set their level by these when they are imported, which has not happened yet.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
 
 
 def _show_warning(
@@ -187,8 +190,8 @@ def _name(source: str) -> str | None:
 def _audit(options: argparse.Namespace) -> int:
     from census.audit import audit_rows, unmeasured_kinds
     from census.config import load_config
-    from census.measurement import measure
-    from census.op_profile import infer_arch, load_op_profile
+    from census.measurement import family_of, measure
+    from census.op_profile import load_op_profile
 
     rows: list[AuditRow] = []
     measured: dict[str, tuple[OpProfile, set[str]]] = {}
@@ -197,7 +200,7 @@ def _audit(options: argparse.Namespace) -> int:
         try:
             config = load_config(source)
             name = _name(source) or source
-            profile = load_op_profile(options.profile or infer_arch(f"{name} {config.model_type}"))
+            profile = load_op_profile(options.profile or family_of(config, name))
             census = measure(config, profile, name)
         except CensusError as error:
             if options.debug:

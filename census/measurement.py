@@ -145,10 +145,7 @@ def measure(
         BuildError, UnknownPartError, KindError: as `census_model_spec`.
     """
     name = name or getattr(config, "_name_or_path", "") or config.model_type
-    if isinstance(arch, OpProfile):
-        profile = arch
-    else:
-        profile = load_op_profile(arch or infer_arch(f"{name} {config.model_type}"))
+    profile = arch if isinstance(arch, OpProfile) else load_op_profile(arch or family_of(config, name))
     with _LOCK:
         built, recording = forward(config, seq_length, batch)
     read = {run: read_layer(built, recording, index, run) for index, run in reversed(recording.executions)}
@@ -169,6 +166,11 @@ def measure(
         where=f"census of {name}",
     )
     return ModelCensus(spec.to_dict(), kinds, stack, {field: fact.evidence for field, fact in facts.items()})
+
+
+def family_of(config: PretrainedConfig, name: str) -> str:
+    """Return the family that a model's name points to, or else its model type."""
+    return infer_arch(name if name == config.model_type else f"{name} {config.model_type}")
 
 
 def forward(
