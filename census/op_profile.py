@@ -16,14 +16,17 @@ from census import strict_yaml
 from census.errors import KindError, ModelSpecError, ProfileError
 from census.op_counts import OpCounts
 
-ATTENTIONS = ("full", "linear", "sliding", "chunked", "hybrid", "none")
-"""The attention flavours of a layer; `hybrid` is attention beside a recurrence."""
+ATTENTIONS = ("full", "linear", "sliding", "chunked", "full_shared", "sliding_shared", "hybrid", "none")
+"""The attention flavours of a layer.
+
+A `shared` one takes keys and values from another layer, `hybrid` is attention beside a recurrence.
+"""
 
 FFNS = ("dense", "moe", "none")
 """The feed-forward flavours of a layer."""
 
-_WINDOWED = ("sliding", "chunked")
-"""Full attention with a shorter reach: what a family without a kind for it counts as full."""
+_UNWINDOWED = {"sliding": "full", "chunked": "full", "sliding_shared": "full_shared"}
+"""What a family without a kind for an attention of shorter reach counts it as."""
 
 _FOLDER = Path(__file__).parent / "profiles"
 _NAME_ORDER = Path(__file__).parent / "name_order.yaml"
@@ -92,7 +95,7 @@ class OpProfile:
 
     def _matching(self, attention: str, ffn: str) -> list[LayerKind]:
         """Return the kinds that match best: one, or several, or none."""
-        for reach in (attention, "full") if attention in _WINDOWED else (attention,):
+        for reach in dict.fromkeys((attention, _UNWINDOWED.get(attention, attention))):
             for stated in (ffn, None):
                 matching = [
                     kind for kind in self.kinds.values() if (kind.attention or "full") == reach and kind.ffn == stated

@@ -13,7 +13,7 @@ from torch import nn
 
 from census.errors import UnknownPartError
 from census.grouping import parameter_shapes
-from census.parts import LayerParts
+from census.parts import Kernel, LayerParts
 from census.recurrences import RECURRENT_MODULES, recurrences
 
 
@@ -22,7 +22,8 @@ class LayerShape:
     """How one layer is built. Two layers of one shape are the same layer.
 
     Attributes:
-        attention: `full`, `sliding`, `chunked`, `linear`, `hybrid` (attention beside a recurrence), or `none`.
+        attention: `full`, `sliding`, `chunked`, `linear`, `full_shared` and `sliding_shared` (keys and values come
+            from another layer), `hybrid` (attention beside a recurrence), or `none`.
         ffn: `dense`, `moe`, or `none`.
         params: the path and shape of every parameter.
     """
@@ -38,11 +39,7 @@ def flavours(parts: LayerParts) -> tuple[str, str]:
     Raises:
         UnknownPartError: nothing in it mixes tokens or feeds forward.
     """
-    found = {
-        str(kernel.event.attributes["flavour"]) if kernel.scores else "linear"
-        for mixer in parts.mixers
-        for kernel in mixer.kernels
-    }
+    found = {_flavour(kernel) for mixer in parts.mixers for kernel in mixer.kernels}
     attention = "hybrid" if len(found) > 1 else found.pop() if found else "none"
     ffn = "none"
     for feed_forward in parts.feed_forwards:
@@ -53,6 +50,13 @@ def flavours(parts: LayerParts) -> tuple[str, str]:
             f"if it runs a recurrence, register its function in census/recurrences.py"
         )
     return attention, ffn
+
+
+def _flavour(kernel: Kernel) -> str:
+    if not kernel.scores:
+        return "linear"
+    _, keys, values = kernel.roles
+    return str(kernel.event.attributes["flavour"]) + ("" if keys or values else "_shared")
 
 
 def difference(one: LayerShape, other: LayerShape) -> str | None:
@@ -86,7 +90,8 @@ def layer_shape(layer: nn.Module) -> LayerShape:
     mixing = {way: module for module in layer.modules() for way in _mixing(module)}
     attention = "linear" if "recurrence" in mixing else "none"
     if "attention" in mixing:
-        attention = "hybrid" if "recurrence" in mixing else _reach(layer, mixing["attention"])
+        shared = "_shared" if getattr(mixing["attention"], "is_kv_shared_layer", False) else ""
+        attention = "hybrid" if "recurrence" in mixing else _reach(layer, mixing["attention"]) + shared
     ffn = _ffn_flavour(layer)
     if not mixing and ffn == "none":
         raise UnknownPartError(

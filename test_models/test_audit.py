@@ -41,6 +41,7 @@ def test_kinds_that_no_model_exercised_are_named():
 
 UNMEASURED = {
     "cm": "no published model of the family is built by Transformers",
+    "gemma4_e": "gemma4_text in read_types.yaml holds its kinds' vectors; no published model of it is a case yet",
     "pangualpha": "no model of the family is built by Transformers",
     "t5": "encoder-decoder stacks are not measured yet",
     "vision": "towers are not measured yet",

