@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from census.blocks import FeedForward, Mixer, Mlp
 from census.errors import UnknownPartError
-from census.parts import FeedForward, LayerParts, Mixer, Mlp
+from census.parts import LayerParts
 
 
 @dataclass(frozen=True, slots=True)

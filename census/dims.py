@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from census.blocks import FeedForward, Kernel, Mixer
 from census.counts import Fact, the_feed_forward
 from census.dataflow import Projection
 from census.errors import UnknownPartError
-from census.parts import FeedForward, Kernel, LayerParts, Mixer
+from census.parts import LayerParts
 
 
 def dim_facts(parts: LayerParts) -> dict[str, Fact]:

@@ -11,9 +11,10 @@ from types import CodeType
 
 from torch import nn
 
+from census.blocks import Kernel
 from census.errors import UnknownPartError
 from census.grouping import parameter_shapes
-from census.parts import Kernel, LayerParts
+from census.parts import LayerParts
 from census.recurrences import RECURRENT_MODULES, recurrences
 
 

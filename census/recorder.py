@@ -1,0 +1,240 @@
+"""What hears a forward: operators and functions, while a layer runs, as events.
+
+Operators are heard for everything that computes, functions for what no operator shows as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from census.events import DROPOUT, ActivationCall, Event, Value
+
+_DROPOUTS = frozenset(
+    {
+        F.dropout, F.dropout1d, F.dropout2d, F.dropout3d,
+        F.alpha_dropout, F.feature_alpha_dropout, torch.dropout,
+    }
+)  # fmt: skip
+_FINDS = frozenset({torch.nonzero, torch.Tensor.nonzero})
+
+_SHAPE_ONLY = frozenset(
+    f"aten.{kind}_{form}"
+    for kind, form in (
+        *((kind, "like") for kind in ("empty", "zeros", "ones", "full", "rand", "randn")),
+        *(("new", form) for form in ("empty", "zeros", "ones", "full", "empty_strided")),
+    )
+)
+"""Operators that take a tensor for its shape and type alone: nothing of it is in what they return."""
+
+
+@dataclass
+class Recorder(TorchDispatchMode):
+    """Hears operators while a layer runs, and numbers every tensor version it meets."""
+
+    values: list[Value] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    activations: list[ActivationCall] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list)
+    activation: str | None = None
+    layer: str | None = None
+    paused: int = 0
+    failed: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
+        self._numbers: dict[int, int] = {}
+        self._alive: list[torch.Tensor] = []
+        self._written: dict[int, int] = {}
+        self._kernel: dict[str, object] = {}
+
+    def where(self) -> str:
+        """Say what was running, for an error."""
+        if self.failed is not None:
+            return self.failed
+        if self.layer is None:
+            return "the forward outside its layers"
+        inside = self.modules[-1] if self.modules else ""
+        return f"{self.layer}.{inside}" if inside else self.layer
+
+    def number(self, tensor: torch.Tensor) -> int:
+        """Return the number of a tensor's present version.
+
+        Memory that was written through another tensor since makes a new version, of the old one and of what
+        was written.
+        """
+        known = self._numbers.get(id(tensor))
+        if known is None:
+            return self._new(tensor)
+        written = self._written.get(_storage(tensor), -1) if self._written else -1
+        if written <= known:
+            return known
+        number = self._new(tensor)
+        self.events.append(Event("aten.alias", self._module(), (known, written), (number,)))
+        return number
+
+    def _new(self, tensor: torch.Tensor) -> int:
+        self.values.append(Value(tuple(tensor.shape), self.names.get(id(tensor))))
+        number = len(self.values) - 1
+        self._numbers[id(tensor)] = number
+        self._alive.append(tensor)
+        return number
+
+    def describe_kernel(self, attributes: dict[str, object]) -> None:
+        """Take the attributes of the score kernel that runs next."""
+        self._kernel = attributes
+
+    def hear(
+        self,
+        op: str,
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        attributes: Mapping[str, object],
+    ) -> None:
+        """Record one thing that is no operator: a dropout, a recurrence."""
+        if self.layer is None or self.paused:
+            return
+        taken = tuple(self.number(tensor) for tensor in inputs)
+        made = tuple(self._new(tensor) for tensor in outputs)
+        self.events.append(Event(op, self._module(), taken, made, (), self.activation, attributes))
+
+    def _module(self) -> str:
+        return self.modules[-1] if self.modules else ""
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self.layer is None or self.paused:
+            return func(*args, **kwargs)
+        arguments = (*args, *kwargs.values())
+        tensors = [tensor for argument in arguments for tensor in tensors_of(argument)]
+        op = func._schema.name.replace("::", ".")
+        inputs = () if op in _SHAPE_ONLY else tuple(map(self.number, tensors))
+        result = func(*args, **kwargs)
+        written = _written_arguments(func, args, kwargs)
+        outputs = tuple(self._new(tensor) for tensor in (written or list(tensors_of(result))))
+        for tensor, number in zip(written, outputs, strict=False):
+            self._written[_storage(tensor)] = number
+        if not outputs:
+            return result
+        scalars = tuple(argument for argument in arguments if not isinstance(argument, torch.Tensor))
+        attributes = self._kernel if op == "census.attention" else {}
+        self.events.append(Event(op, self._module(), inputs, outputs, scalars, self.activation, attributes))
+        return result
+
+
+class FunctionListener(TorchFunctionMode):
+    """Hears at the function what no operator shows as it is.
+
+    A dropout, since a CPU build of torch has no operator for one; a grouped matmul, since its operator refuses
+    widths that its kernel's alignment rules out, which are nothing to a count; and a choice by value (which
+    experts were hit, which tokens hit one), since fake tensors have no values: the first expert is hit, by every
+    token, so that a loop over experts runs one of them, as one is what is counted.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch._grouped_mm and args[1].dim() == 3:
+            return self._grouped_matmul(*args, **kwargs)
+        if func in _FINDS and not kwargs.get("as_tuple"):
+            return self._first_entry(args[0])
+        if func is torch.where and len(args) == 1:
+            return self._every_column(args[0])
+        return self._dropout(args, kwargs) if func in _DROPOUTS else func(*args, **kwargs)
+
+    def _grouped_matmul(
+        self, rows: torch.Tensor, weights: torch.Tensor, offs: torch.Tensor, **_: object
+    ) -> torch.Tensor:
+        """Return rows (rows, in) by one weight (in, out) for each group of them: (rows, out)."""
+        with pause(self._recorder):
+            made = rows.new_empty((*rows.shape[:-1], weights.shape[-1]))
+        self._recorder.hear("aten._grouped_mm", [rows, weights, offs], [made], {})
+        return made
+
+    def _first_entry(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return one position, the first, as `nonzero` does: (1, dimensions)."""
+        with pause(self._recorder):
+            made = torch.tensor([[0] * mask.dim()])
+        self._recorder.hear("nonzero", [mask], [made], {})
+        return made
+
+    def _every_column(self, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return a position in each column of a mask, as `where` does: a tensor for each dimension."""
+        with pause(self._recorder):
+            made = tuple(torch.zeros(mask.shape[-1], dtype=torch.long) for _ in range(mask.dim()))
+        self._recorder.hear("nonzero", [mask], made, {})
+        return made
+
+    def _dropout(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+        probability = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+        training = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
+        taken: torch.Tensor = args[0] if args else kwargs["input"]
+        if not (training and probability > 0):
+            return taken
+        with pause(self._recorder):
+            made = torch.empty_like(taken)
+        self._recorder.hear(DROPOUT, [taken], [made], {"p": probability})
+        return made
+
+
+@contextmanager
+def pause(recorder: Recorder) -> Iterator[None]:
+    """Hear no operator meanwhile."""
+    recorder.paused += 1
+    try:
+        yield
+    finally:
+        recorder.paused -= 1
+
+
+def tensors_of(argument: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors of an argument: itself, or those of a list or tuple."""
+    if isinstance(argument, torch.Tensor):
+        yield argument
+    elif isinstance(argument, list | tuple):
+        for item in argument:
+            yield from tensors_of(item)
+
+
+@functools.cache
+def _writes(func: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
+    return tuple(
+        (position, argument.name)
+        for position, argument in enumerate(func._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+
+
+def _written_arguments(
+    func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[torch.Tensor]:
+    written = [args[i] if i < len(args) else kwargs.get(name) for i, name in _writes(func)]
+    return [tensor for tensor in written if isinstance(tensor, torch.Tensor)]
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)

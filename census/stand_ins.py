@@ -1,0 +1,81 @@
+"""Stand-ins for recurrences: a function of the table, wherever it is held, is heard and not computed."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from census.events import RECURRENCE
+from census.recorder import Recorder, pause, tensors_of
+from census.recurrences import Recurrence, recurrences
+
+
+@contextmanager
+def standing_in(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """Let every recurrence of the table that the model can call be stood in for by its entry.
+
+    The functions are matched wherever they are held: in the modeling files' globals and on the modules.
+    Globals are put back on the way out; the modules belong to the census.
+    """
+    table = recurrences()
+    files = {sys.modules[type(module).__module__] for module in model.modules()}
+    put_back: list[tuple[ModuleType, str, object]] = []
+    try:
+        for file in files:
+            for name, held in list(vars(file).items()):
+                stand_in = _stand_in_for(table, held, recorder)
+                if stand_in is not None:
+                    put_back.append((file, name, held))
+                    setattr(file, name, stand_in)
+        for module in model.modules():
+            for name in {*vars(module), *table}:
+                stand_in = _stand_in_for(table, getattr(module, name, None), recorder)
+                if stand_in is not None:
+                    setattr(module, name, stand_in)
+        yield
+    finally:
+        for file, name, held in put_back:
+            setattr(file, name, held)
+
+
+def _stand_in_for(table: Mapping[str, Recurrence], held: object, recorder: Recorder) -> Callable[..., Any] | None:
+    """Return what stands in for a function of the table, arguments bound to it included; None for all else."""
+    if isinstance(held, functools.partial):
+        inner = _stand_in_for(table, held.func, recorder)
+        return None if inner is None else functools.partial(inner, *held.args, **held.keywords)
+    entry = table.get(getattr(held, "__name__", "")) if callable(held) else None
+    return None if entry is None else _stand_in(entry, held, recorder)
+
+
+def _stand_in(entry: Recurrence, function: Any, recorder: Recorder) -> Callable[..., Any]:
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind_partial(*args, **kwargs)
+        bound.apply_defaults()
+        arguments = {**bound.arguments, **bound.arguments.get("kwargs", {})}
+        with pause(recorder):
+            result = entry.outputs(**arguments)
+        parts = [None if role is None else arguments[role] for role in entry.roles]
+        taken = [part for part in parts if part is not None]
+        rest = [
+            tensor
+            for name, argument in bound.arguments.items()
+            if name not in entry.roles
+            for tensor in tensors_of(argument)
+        ]
+        heads = [
+            None if part is None else heads(tuple(part.shape)) for part, heads in zip(parts, entry.heads, strict=True)
+        ]
+        recorder.hear(RECURRENCE + entry.name, taken + rest, list(tensors_of(result)), {"heads": tuple(heads)})
+        return result
+
+    return called
