@@ -1,7 +1,5 @@
 """`python -m census`."""
 
-import sys
+from census.cli import run
 
-from census.cli import main
-
-sys.exit(main())
+run()

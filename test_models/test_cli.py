@@ -1,6 +1,8 @@
 """The command as its help says: data on stdout, one line with the next step on stderr, three exit codes."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -120,3 +122,9 @@ def test_version_names_what_is_measured_with(capsys):
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out.split()[::2] == ["census", "transformers", "torch"]
+
+
+@pytest.mark.parametrize(("arguments", "code", "lines"), [(["show", "mixtral"], 0, 25), (["show"], 2, 0)])
+def test_as_a_process_it_prints_all_and_exits_as_main_does(arguments, code, lines):
+    done = subprocess.run([sys.executable, "-m", "census", *arguments], capture_output=True, text=True)
+    assert (done.returncode, len(done.stdout.splitlines())) == (code, lines), done.stderr
