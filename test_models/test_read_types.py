@@ -1,4 +1,4 @@
-"""Op vectors read from Transformers' modeling files by hand, against the census of a small config of each type."""
+"""Op vectors by reading Transformers' modeling files, against the census of a small config of each type."""
 
 import copy
 from pathlib import Path
