@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from census.errors import GoldenError
 from census.golden import golden_path, new_golden, read_golden, write_golden
 from census.spec import diff_specs
-from test_models.case_table import CASES, Case, census_of
+from test_models.case_table import MEASURED, PUBLISHED, Case, census_of
 
 settings.register_profile(
     "ci", max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "case(name): the published model a test measures")
+    config.addinivalue_line("markers", "case(name): the model a test measures")
     update = config.getoption("--update-golden")
     if update not in (None, "yes", "force"):
         raise pytest.UsageError(
@@ -54,11 +54,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Parametrize over the case table; tests of one case run in one worker, which measures it once."""
-    if "case" in metafunc.fixturenames:
-        metafunc.parametrize(
-            "case",
-            [pytest.param(case, id=name, marks=pytest.mark.xdist_group(name)) for name, case in CASES.items()],
-        )
+    for fixture, table in (("case", MEASURED), ("published", PUBLISHED)):
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(
+                fixture,
+                [pytest.param(case, id=name, marks=pytest.mark.xdist_group(name)) for name, case in table.items()],
+            )
 
 
 @pytest.fixture(scope="session")

@@ -48,15 +48,29 @@ def _attention(flow: DataFlow, softmax: Event) -> EagerAttention | None:
     query, key = flow.mixing_matmuls[before[0]]
     value = next(operand for operand in flow.mixing_matmuls[weighed[0]] if operand not in on)
     heads = _all_heads(flow, (query, key, value), weighed[0])
+    window = _band(flow, softmax, before[0], weighed[0])
     event = Event(
         ATTENTION,
         softmax.module,
         (query, key, value),
         (weighed[0],),
-        attributes={"flavour": "full", "window": None, "heads": heads},
+        attributes={"flavour": "full" if window is None else "sliding", "window": window, "heads": heads},
     )
     dropouts = (e for e in flow.run.events if e.op == DROPOUT and set(e.inputs) & set(on))
     return EagerAttention(event, tuple(dropouts))
+
+
+def _band(flow: DataFlow, softmax: Event, scores: int, weighed: int) -> int | None:
+    """Return the reach of scores that were made in blocks, None for those of every query with every key.
+
+    Blocks of queries are scored with their own block of keys and both of its neighbours; or the scores of
+    overlapping blocks are cut to a band, and then the keys are not as many as the values that are weighed.
+    """
+    *_, queries, keys = flow.shape(scores)
+    tokens = math.prod(flow.shape(flow.run.input)[:-1]) // flow.batch
+    if keys != flow.shape(flow.mixing_matmuls[weighed][0])[-1]:
+        return flow.shape(softmax.inputs[0])[-1] // 2
+    return queries if queries < tokens and keys == 3 * queries else None
 
 
 def lightning_attentions(flow: DataFlow) -> tuple[Event, ...]:
@@ -112,14 +126,17 @@ def _heads(flow: DataFlow, operand: int) -> int:
     An operand is (..., heads, sequence, width) or its transpose, heads and batch as one dimension or two; a
     repeat is an expansion of a value that is only moved from there on.
     """
-    batch = flow.shape(flow.run.input)[0]
-    heads = math.prod(flow.shape(operand)[:-2]) // batch
-    value = operand
+    return math.prod(flow.shape(operand)[:-2]) // flow.batch // repeats(flow, operand)
+
+
+def repeats(flow: DataFlow, value: int) -> int:
+    """Return how many times a value, moved as it may be, holds what it was made of."""
+    times = 1
     while (event := flow.producer.get(value)) is not None and event.op in MOVES:
         fluid = flow.fluid_content(event)
         if len(fluid) != 1:
             break
-        if event.op == "aten.expand":
-            heads //= math.prod(flow.shape(value)) // math.prod(flow.shape(fluid[0]))
+        if event.op in ("aten.expand", "aten.repeat"):
+            times *= math.prod(flow.shape(value)) // math.prod(flow.shape(fluid[0]))
         [value] = fluid
-    return heads
+    return times

@@ -38,6 +38,34 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class Mlp:
+    """The projections of one feed-forward, of one expert where routed, and the activations between them.
+
+    Attributes:
+        projections: in the order they ran, the last one down to the residual stream's width.
+        activations: a name for each call of an activation.
+        width: the width of its inner values, of all experts together where every token runs several.
+        gates: the projections that scale what it takes (a gated norm) or what it returns.
+        adapters: the low-rank pairs that run beside its projections, on the same input.
+        links: the projections, at the stream's width, that its output goes through afterwards.
+        sparse: whether it cuts activations to zero below a threshold of their own statistics.
+    """
+
+    projections: tuple[Projection, ...]
+    activations: tuple[str, ...]
+    width: int
+    gates: tuple[Projection, ...] = ()
+    adapters: tuple[Projection, ...] = ()
+    links: tuple[Projection, ...] = ()
+    sparse: bool = False
+
+    @property
+    def held(self) -> tuple[Projection, ...]:
+        """Every projection that has a place in it."""
+        return (*self.projections, *self.gates, *self.adapters, *self.links)
+
+
+@dataclass(frozen=True, slots=True)
 class Mixer:
     """One token mixer: its kernels, what projects their output, and what gates it.
 
@@ -51,6 +79,7 @@ class Mixer:
         controls: the projections that make what a kernel takes beside its roles: decays, step sizes, a score's bias.
         convolutions: short convolutions before the kernels.
         starts: the values that are projected straight off the residual stream.
+        chained: the feed-forward that takes the outputs' own, with no residual sum between.
     """
 
     kernels: tuple[Kernel, ...]
@@ -60,6 +89,7 @@ class Mixer:
     controls: tuple[Projection, ...]
     convolutions: tuple[Event, ...]
     starts: frozenset[int]
+    chained: Mlp | None = None
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -74,45 +104,29 @@ class Mixer:
 
 
 @dataclass(frozen=True, slots=True)
-class Mlp:
-    """The projections of one feed-forward, of one expert where routed, and the activations between them.
-
-    Attributes:
-        projections: in the order they ran, the last one down to the residual stream's width.
-        activations: a name for each call of an activation.
-        width: the width of its inner values.
-    """
-
-    projections: tuple[Projection, ...]
-    activations: tuple[str, ...]
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
 class FeedForward:
-    """What one residual branch feeds forward.
+    """What one residual branch feeds forward, or all branches of a layer.
 
     Attributes:
         dense: the feed-forward every token runs, where nothing is routed beside it.
         routed: one expert of the routed one.
         router: the projections the choice of experts is made of.
-        choice: the operator that chooses the experts last, a top-k in all but a few models.
-        shared: the feed-forward that runs beside the routed one.
-        shared_gate: the projection to one number that scales it.
+        choice: the operator that chooses the experts last: a top-k in all but a few models, or a look-up in a table.
+        experts: how many experts there are to choose among.
+        shared: the feed-forwards that every token runs beside the routed one.
         latents: the projections between the stream and a narrower width that the experts work in.
     """
 
     dense: Mlp | None
-    routed: Mlp | None
-    router: tuple[Projection, ...]
-    choice: Event | None
-    shared: Mlp | None
-    shared_gate: Projection | None
+    routed: Mlp | None = None
+    router: tuple[Projection, ...] = ()
+    choice: Event | None = None
+    experts: int = 0
+    shared: tuple[Mlp, ...] = ()
     latents: tuple[Projection, ...] = ()
 
     @property
     def projections(self) -> tuple[Projection, ...]:
         """Every projection that has a place in it."""
-        mlps = (p for mlp in (self.dense, self.routed, self.shared) if mlp is not None for p in mlp.projections)
-        gate = () if self.shared_gate is None else (self.shared_gate,)
-        return (*mlps, *self.router, *gate, *self.latents)
+        mlps = (p for mlp in (self.dense, self.routed, *self.shared) if mlp is not None for p in mlp.held)
+        return (*mlps, *self.router, *self.latents)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +13,13 @@ from typing import TYPE_CHECKING
 import torch
 import transformers
 from torch import nn
-from transformers import AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForSeq2SeqLM,
+    PreTrainedModel,
+)
 from transformers.initialization import no_init_weights
 
 from census.config import text_config
@@ -23,28 +30,36 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
     from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
+    _Builds = type[_BaseAutoModelClass] | type[PreTrainedModel]
+
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """A language model on the meta device, with its decoder stack.
+    """A language model on the meta device, with its layers.
 
     Attributes:
         model: what is run: the language model, without weights.
         whole: what holds it and its head; the same module where the language model has a class of its own.
         config: the copy of the language model's config it was built of.
-        path: the path of its layer list in `model`.
-        layers: the layers, in order.
+        paths: the path of each layer in `model`.
+        layers: the layers, in order: of an encoder-decoder the encoder's first.
         embedding: the shape of the input embedding: (vocabulary, width).
+        codebooks: how many sequences of tokens it takes side by side, each with an embedding of its own.
         tied: whether the head's weight is the input embedding, and what states it.
     """
 
     model: nn.Module
     whole: nn.Module
     config: PretrainedConfig
-    path: str
+    paths: tuple[str, ...]
     layers: tuple[nn.Module, ...]
     embedding: tuple[int, ...]
+    codebooks: int
     tied: tuple[bool, str]
+
+    def list_of(self, index: int) -> str:
+        """Return the path of the list that a layer is an entry of."""
+        return self.paths[index].rpartition(".")[0]
 
 
 def build(config: PretrainedConfig) -> BuiltModel:
@@ -56,28 +71,41 @@ def build(config: PretrainedConfig) -> BuiltModel:
     Raises:
         BuildError: Transformers has no class for the config or refused it, or no layer stack was found.
     """
-    auto_class, own = _class_and_config(config)
+    builds, own = _class_and_config(config)
     with ExitStack() as stack:
         stack.enter_context(unchanged_globals())
         stack.enter_context(attention_interface())
         stack.enter_context(no_init_weights())
         stack.enter_context(torch.device("meta"))
-        whole = _from_config(auto_class, own)
-    model = whole.get_decoder() if auto_class is AutoModelForImageTextToText else whole  # type: ignore[operator]
-    language = text_config(own)
-    path, layers = find_layers(model, language)
-    embedding = _embedding(model)
-    return BuiltModel(model, whole, language, path, layers, tuple(embedding.shape), _tied(whole, language, embedding))
+        whole = _from_config(builds, own)
+    decodes_alone = builds is AutoModelForImageTextToText and not (
+        own.is_encoder_decoder and _encodes_tokens(builds, own)
+    )
+    model = whole.get_decoder() if decodes_alone else whole  # type: ignore[operator]
+    whole_is_run = builds is AutoModelForSeq2SeqLM or (builds is AutoModelForImageTextToText and not decodes_alone)
+    language = own if whole_is_run else text_config(own)
+    layers = find_layers(model, language)
+    tables = _embeddings(model)
+    tied = _tied(whole, language, tables[0])
+    return BuiltModel(
+        model, whole, language, tuple(layers), tuple(layers.values()), tuple(tables[0].shape), len(tables), tied
+    )
 
 
-def _class_and_config(config: PretrainedConfig) -> tuple[type[_BaseAutoModelClass], PretrainedConfig]:
-    """Return the auto class that builds the language model, and a copy of the config it takes.
+def _class_and_config(config: PretrainedConfig) -> tuple[_Builds, PretrainedConfig]:
+    """Return the class that builds the language model, and a copy of the config it takes.
 
-    A language model without a causal-LM class of its own is taken from the multimodal model that holds it.
+    A language model without a causal-LM class of its own is taken from the multimodal model that holds it. Some
+    classes stand in the map of causal language models under the composite's config, though they take its decoder's.
     """
     text = text_config(config)
+    for builds in (AutoModelForSeq2SeqLM, AutoModelForImageTextToText):
+        if config.is_encoder_decoder and type(config) in builds._model_mapping and _encodes_tokens(builds, config):
+            return builds, copy.deepcopy(config)
     if type(text) in AutoModelForCausalLM._model_mapping:
         return AutoModelForCausalLM, copy.deepcopy(text)
+    if text is not config and type(config) in AutoModelForCausalLM._model_mapping:
+        return AutoModelForCausalLM._model_mapping[type(config)], copy.deepcopy(text)
     if type(config) in AutoModelForImageTextToText._model_mapping:
         return AutoModelForImageTextToText, copy.deepcopy(config)
     if type(text) in AutoModel._model_mapping:
@@ -88,9 +116,15 @@ def _class_and_config(config: PretrainedConfig) -> tuple[type[_BaseAutoModelClas
     )
 
 
-def _from_config(auto_class: type[_BaseAutoModelClass], config: PretrainedConfig) -> nn.Module:
+def _encodes_tokens(builds: type[_BaseAutoModelClass], config: PretrainedConfig) -> bool:
+    return "input_ids" in inspect.signature(builds._model_mapping[type(config)].forward).parameters
+
+
+def _from_config(builds: _Builds, config: PretrainedConfig) -> nn.Module:
     def make(attention: str) -> nn.Module:
-        return auto_class.from_config(  # type: ignore[no-any-return]
+        if issubclass(builds, PreTrainedModel):
+            return builds._from_config(config, dtype=torch.float32, attn_implementation=attention)  # type: ignore[no-any-return]
+        return builds.from_config(  # type: ignore[no-any-return]
             config, dtype=torch.float32, attn_implementation=attention, trust_remote_code=False
         )
 
@@ -112,49 +146,61 @@ def _from_config(auto_class: type[_BaseAutoModelClass], config: PretrainedConfig
     return model
 
 
-def _embedding(model: nn.Module) -> torch.Tensor:
-    module = model.get_input_embeddings()  # type: ignore[operator]
-    weight = getattr(module, "weight", None)
-    if not isinstance(weight, torch.Tensor):
+def _tables(module: nn.Module | None) -> list[torch.Tensor]:
+    """Return the weights of an embedding or a head: one, or one for each codebook of a model that takes several."""
+    parts = list(module) if isinstance(module, nn.ModuleList) else [module]
+    return [part.weight for part in parts if isinstance(getattr(part, "weight", None), torch.Tensor)]  # type: ignore[union-attr,misc]
+
+
+def _embeddings(model: nn.Module) -> list[torch.Tensor]:
+    try:
+        module = model.get_input_embeddings()  # type: ignore[operator]
+    except NotImplementedError:
+        module = None
+    tables = _tables(module)
+    if not tables:
         raise BuildError(
             f"{type(model).__name__}: expected an input embedding with a weight, found "
             f"{type(module).__name__}; census states models that take tokens"
         )
-    return weight
+    return tables
 
 
 def _tied(whole: nn.Module, config: PretrainedConfig, embedding: torch.Tensor) -> tuple[bool, str]:
-    head = whole.get_output_embeddings()  # type: ignore[operator]
-    if head is None:
+    heads = _tables(whole.get_output_embeddings())  # type: ignore[operator]
+    if not heads:
         stated = bool(getattr(config, "tie_word_embeddings", False))
         return stated, "config: tie_word_embeddings; transformers builds this model without a head"
-    tied = head.weight is embedding
+    tied = heads[0] is embedding
     return tied, "the head's weight is the input embedding" if tied else "the head has a weight of its own"
 
 
-def find_layers(model: nn.Module, config: PretrainedConfig) -> tuple[str, tuple[nn.Module, ...]]:
-    """Return the path and the entries of the decoder's layer list.
+def find_layers(model: nn.Module, config: PretrainedConfig) -> dict[str, nn.Module]:
+    """Return the layers of a model by their paths.
 
-    It is the only outermost module list, or of several the one that is as long as `num_hidden_layers` says.
+    They are the entries of its only outermost list of modules that hold several weights, or of several lists the one
+    that is as long as `num_hidden_layers` says. Where none or more than one is, all of them are the model's stacks:
+    an encoder's and a decoder's, or those that a model runs in turn.
 
     Raises:
-        BuildError: there is no list, or of several none or more than one is that long.
+        BuildError: there is no module list.
     """
     lists = {
         path: module
         for path, module in model.named_modules()
-        if isinstance(module, nn.ModuleList) and len(module) and not _inside_a_list(model, path)
+        if isinstance(module, nn.ModuleList)
+        and not _inside_a_list(model, path)
+        and any(sum(parameter.dim() > 1 for parameter in entry.parameters()) > 1 for entry in module)
     }
     depth = getattr(config, "num_hidden_layers", None)
-    stacks = {path: module for path, module in lists.items() if len(module) == depth} if len(lists) > 1 else lists
-    if len(stacks) != 1:
-        found = ", ".join(f"{path} ({len(module)})" for path, module in lists.items()) or "no module list"
+    deep = {path: module for path, module in lists.items() if len(module) == depth}
+    stacks = deep if len(deep) == 1 and not config.is_encoder_decoder else lists
+    if not stacks:
         raise BuildError(
-            f"{config.model_type}: expected one list of num_hidden_layers = {depth} layers in "
-            f"{type(model).__name__}, found {found}; census states models with one decoder stack; report the model"
+            f"{config.model_type}: expected a list of layers in {type(model).__name__}, found no module list; "
+            f"report the model"
         )
-    [(path, module)] = stacks.items()
-    return path, tuple(module)
+    return {f"{path}.{index}": layer for path, module in stacks.items() for index, layer in enumerate(module)}
 
 
 def _inside_a_list(model: nn.Module, path: str) -> bool:

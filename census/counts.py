@@ -31,10 +31,10 @@ def op_facts(parts: LayerParts) -> dict[str, Fact]:
     scores = [f"{kernel.event.module}: score kernel" for kernel in kernels if kernel.scores]
     recurrences = [f"{kernel.event.module}: {kernel.name}" for kernel in kernels if not kernel.scores]
     parts.require_every_projection()
-    feed_forward = the_feed_forward(parts)
+    feed_forward = parts.feed_forward
     mlp = counted_mlp(feed_forward) if feed_forward else None
     return {
-        "attMM": _listed(line for mixer in parts.mixers for line in _attention_projections(mixer)),
+        "attMM": _listed(_attention_projections(parts.mixers)),
         "attBMM": _listed(f"{line}: {which}" for line in scores for which in ("QK^T", "AV")),
         "ffMM": _projection_units(parts, mlp),
         "softmax": _listed(scores),
@@ -47,20 +47,6 @@ def op_facts(parts: LayerParts) -> dict[str, Fact]:
     }
 
 
-def the_feed_forward(parts: LayerParts) -> FeedForward | None:
-    """Return the layer's feed-forward, None where it has none.
-
-    Raises:
-        UnknownPartError: it has several.
-    """
-    if len(parts.feed_forwards) > 1:
-        raise UnknownPartError(
-            f"{parts.run.path}: expected at most one feed-forward in a layer, found {len(parts.feed_forwards)}; "
-            f"census does not state a layer with several yet"
-        )
-    return parts.feed_forwards[0] if parts.feed_forwards else None
-
-
 def counted_mlp(feed_forward: FeedForward) -> Mlp:
     """Return the projections the vector counts: one expert's where routed, else the dense one's."""
     mlp = feed_forward.routed or feed_forward.dense
@@ -68,21 +54,23 @@ def counted_mlp(feed_forward: FeedForward) -> Mlp:
     return mlp
 
 
-def _attention_projections(mixer: Mixer) -> list[str]:
+def _attention_projections(mixers: Iterable[Mixer]) -> list[str]:
     """Return a line for each role of each kernel and for each output projection.
 
     Kernels whose role is made by the same projections share it. A score kernel has the roles that the layer
     projects itself; a recurrence has all three, one that it does not take being in its own gates.
     """
     roles: dict[tuple[object, ...], str] = {}
-    for kernel in mixer.kernels:
-        for role, projections in zip(("queries", "keys", "values"), kernel.roles, strict=True):
-            if projections:
-                roles[role, projections] = f"{role} by {' + '.join(map(str, projections))}"
-            elif not kernel.scores:
-                roles[role, kernel] = f"{role}: the gates of {kernel.name}"
-    outputs = mixer.outputs if mixer.kernels else ()
-    return [*roles.values(), *(f"output by {projection}" for projection in outputs)]
+    outputs: list[str] = []
+    for mixer in mixers:
+        for kernel in mixer.kernels:
+            for role, projections in zip(("queries", "keys", "values"), kernel.roles, strict=True):
+                if projections:
+                    roles[role, projections] = f"{role} by {' + '.join(map(str, projections))}"
+                elif not kernel.scores:
+                    roles[role, kernel] = f"{role}: the gates of {kernel.name}"
+        outputs += [f"output by {projection}" for projection in mixer.outputs if mixer.kernels]
+    return [*roles.values(), *outputs]
 
 
 def _projection_units(parts: LayerParts, mlp: Mlp | None) -> Fact:

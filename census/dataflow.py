@@ -32,6 +32,8 @@ SUMS = frozenset({"aten.add", "aten.add_", "aten.sub", "aten.sub_"})
 SCALES = SUMS | {"aten.mul", "aten.mul_", "aten.div", "aten.div_", "aten.neg", "aten.clamp", "aten.clamp_min"}
 _LOOK_UPS = frozenset({"aten.index", "aten.index_select", "aten.embedding", "aten.gather"})
 """What reads entries of its first input: entries of a weight are a weight, whoever chose them."""
+_ADDS_AT = frozenset({"aten.index_add", "aten.index_add_"})
+"""What adds its third input to its first, at places the second chooses."""
 _GROUPED = frozenset({"aten._grouped_mm", "transformers.grouped_mm_fallback"})
 """Matmuls of which each group of rows has a weight of its own; a third input says where a group ends."""
 
@@ -87,6 +89,7 @@ class DataFlow:
     def __init__(self, recording: Recording, run: LayerRun) -> None:
         self.run = run
         self.values = recording.values
+        self.batch = recording.batch
         self.producer: dict[int, Event] = {}
         self._consumers: dict[int, list[Event]] = {}
         self._source: dict[int, Source] = {run.input: Source.FLUID}
@@ -98,13 +101,12 @@ class DataFlow:
             for value in event.inputs:
                 self._consumers.setdefault(value, []).append(event)
             for value in event.outputs:
+                if 0 in self.shape(value):
+                    # No rows were given to it: a constant, whatever it would have been made of.
+                    self._source[value] = Source.CONSTANT
+                    continue
                 self.producer[value] = event
                 self._source[value] = source
-
-    @property
-    def tokens(self) -> int:
-        """How many tokens the layer is given: batch times sequence."""
-        return math.prod(self.shape(self.run.input)[:2])
 
     def shape(self, value: int) -> Shape:
         """Return a value's shape."""
@@ -125,6 +127,8 @@ class DataFlow:
         """Return what an event's output is made of: all it takes, but no index or offset that chooses of it."""
         if event.op in _LOOK_UPS:
             return event.inputs[:1]
+        if event.op in _ADDS_AT:
+            return event.inputs[:1] + event.inputs[2:]
         return event.inputs[:2] if event.op in _GROUPED else event.inputs
 
     def consumers(self, value: int) -> tuple[Event, ...]:
@@ -174,7 +178,8 @@ class DataFlow:
             seen.add(value)
             yield value
             if not stop(value):
-                queue.extend(output for event in self.consumers(value) for output in event.outputs)
+                made = (output for event in self.consumers(value) for output in event.outputs)
+                queue.extend(output for output in made if output in self.producer)
 
     @cached_property
     def projections(self) -> dict[int, Projection]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from census.blocks import FeedForward, Kernel, Mixer
-from census.counts import Fact, the_feed_forward
-from census.dataflow import Projection
+from census.counts import Fact
+from census.dataflow import Projection, Source
 from census.errors import UnknownPartError
+from census.events import Event
 from census.parts import LayerParts
 
 
@@ -26,7 +27,7 @@ def dim_facts(parts: LayerParts) -> dict[str, Fact]:
         for kernel in mixer.kernels:
             states = _score_kernel if kernel.scores else _recurrence
             facts |= {name: fact for name, fact in states(parts, mixer, kernel) if name not in facts}
-    feed_forward = the_feed_forward(parts)
+    feed_forward = parts.feed_forward
     if feed_forward is not None:
         facts |= dict(_feed_forward(parts, feed_forward))
     facts |= dict(_norms(parts))
@@ -39,7 +40,7 @@ def _score_kernel(parts: LayerParts, mixer: Mixer, kernel: Kernel) -> Iterator[t
     taken = f"{kernel.event.module}: score kernel takes {_heads_text(kernel)}"
     yield "num_attention_heads", Fact(query[0], taken)
     yield "num_key_value_heads", Fact(key[0], taken)
-    latent = _latent(mixer, kernel)
+    latent = _latent(parts, mixer, kernel)
     if latent is not None:
         yield from _latent_dims(mixer, kernel, latent)
     yield "head_dim", Fact(query[1] if latent is None else value[1], taken)
@@ -72,10 +73,10 @@ def _output_gate(mixer: Mixer, kernel: Kernel) -> Fact:
     )
 
 
-def _latent(mixer: Mixer, kernel: Kernel) -> Projection | None:
+def _latent(parts: LayerParts, mixer: Mixer, kernel: Kernel) -> Projection | None:
     """Return the projection up from a latent that makes a kernel's values, None where there is no latent."""
     _, keys, values = kernel.roles
-    if len(values) != 1 or values[0].data in mixer.starts:
+    if len(values) != 1 or values[0].data in mixer.starts or parts.graph.source(values[0].data) is Source.EXTERNAL:
         return None
     [up] = values
     before = {*mixer.latents, *keys} - {up}
@@ -87,7 +88,8 @@ def _latent_dims(mixer: Mixer, kernel: Kernel, up: Projection) -> Iterator[tuple
     yield "kv_lora_rank", Fact(up.in_features, f"{up} takes the latent")
     nope = up.out_features // heads - value_width
     yield "qk_nope_head_dim", Fact(nope, f"{up} makes {heads} heads of it and of values of {value_width}")
-    yield "qk_rope_head_dim", Fact(width - nope, f"queries of {width} less the {nope} without rotation")
+    if width > nope:
+        yield "qk_rope_head_dim", Fact(width - nope, f"queries of {width} less the {nope} without rotation")
     for projection in kernel.roles[0]:
         if projection.data not in mixer.starts:
             yield "q_lora_rank", Fact(projection.in_features, f"{projection} takes the queries' latent")
@@ -114,23 +116,23 @@ def _feed_forward(parts: LayerParts, feed_forward: FeedForward) -> Iterator[tupl
         yield "mlp_bias", _bias(dense.projections)
     if feed_forward.routed is not None:
         routed = feed_forward.routed
-        yield "num_experts", Fact(routed.projections[0].groups, f"{routed.projections[0]}")
+        yield "num_experts", Fact(feed_forward.experts, f"{min(routed.projections, key=lambda p: p.groups)}")
         yield "num_experts_per_tok", _chosen_experts(parts, feed_forward)
         yield "moe_intermediate_size", Fact(routed.width, f"{routed.projections[-1]}")
         yield "mlp_bias", _bias(routed.projections)
-        if feed_forward.shared is not None:
+        if feed_forward.shared:
             yield from _shared_expert(feed_forward, routed.width)
 
 
 def _shared_expert(feed_forward: FeedForward, routed_width: int) -> Iterator[tuple[str, Fact]]:
     shared = feed_forward.shared
-    assert shared is not None, "asked only where a shared expert runs"
-    width = shared.width
-    evidence = f"{shared.projections[-1]}, a routed expert being {routed_width} wide"
+    width = sum(mlp.width for mlp in shared)
+    listed = ", ".join(str(mlp.projections[-1]) for mlp in shared)
+    evidence = f"{listed}, a routed expert being {routed_width} wide"
     yield "shared_expert_intermediate_size", Fact(width, evidence)
-    yield "num_shared_experts", Fact(1 if width % routed_width else width // routed_width, evidence)
-    gate = feed_forward.shared_gate
-    yield "shared_expert_gate", _flag(gate is not None, [str(gate)], "no projection to one number")
+    yield "num_shared_experts", Fact(len(shared) if width % routed_width else width // routed_width, evidence)
+    gates = [gate for mlp in shared for gate in mlp.gates if gate.out_features == 1]
+    yield "shared_expert_gate", _flag(gates, map(str, gates), "no projection to one number")
 
 
 def _chosen_experts(parts: LayerParts, feed_forward: FeedForward) -> Fact:
@@ -138,9 +140,9 @@ def _chosen_experts(parts: LayerParts, feed_forward: FeedForward) -> Fact:
     choice = feed_forward.choice
     assert choice is not None and feed_forward.routed is not None, "a routed feed-forward has a choice"
     first = feed_forward.routed.projections[0]
-    tokens = parts.graph.tokens
-    top = parts.graph.shape(choice.outputs[0])[-1] if choice.op == "aten.topk" else None
-    everywhere = first.selected or first.rows == tokens * first.groups
+    tokens = parts.tokens
+    top = _choices(parts, choice)
+    everywhere = first.selected or first.groups == 1 or first.rows == tokens * first.groups
     chosen, rest = divmod(first.rows, tokens)
     if rest or (top is not None and top != chosen and not everywhere) or (everywhere and top is None):
         raise UnknownPartError(
@@ -149,6 +151,14 @@ def _chosen_experts(parts: LayerParts, feed_forward: FeedForward) -> Fact:
         )
     where = f"{choice.module or parts.run.path}: {choice.op} of {parts.graph.shape(choice.inputs[0])}"
     return Fact(chosen if top is None else top, f"{where}; {first.rows} rows of experts for {tokens} tokens")
+
+
+def _choices(parts: LayerParts, choice: Event) -> int | None:
+    """Return how many experts a router chooses: the k of its top-k, or one for each of its maxima."""
+    if choice.op == "aten.topk":
+        return parts.graph.shape(choice.outputs[0])[-1]
+    maxima = [event for event in parts.run.events if event.op == "aten.argmax"]
+    return len(maxima) or None
 
 
 def _norms(parts: LayerParts) -> Iterator[tuple[str, Fact]]:

@@ -97,8 +97,10 @@ class Recording:
         runs: the layer executions that were recorded.
         executions: for every layer execution of the forward, in order: the layer's index and the place in
             `runs` of the execution that shows what it does (its own, or that of a layer built the same).
+        batch: sequences of the forward.
     """
 
     values: tuple[Value, ...]
     runs: tuple[LayerRun, ...]
     executions: tuple[tuple[int, int], ...]
+    batch: int = 1

@@ -19,11 +19,13 @@ IMPLEMENTATION = "census"
 """The name under which the kernel and its mask are registered while a census runs."""
 
 _LIBRARY = torch.library.Library("census", "DEF")
-_LIBRARY.define("attention(Tensor query, Tensor key, Tensor value, Tensor? mask) -> Tensor")
+_LIBRARY.define("attention(Tensor query, Tensor key, Tensor value, Tensor? mask, Tensor[] biases) -> Tensor")
 
 
 @torch.library.impl(_LIBRARY, "attention", "CompositeExplicitAutograd")
-def _attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+def _attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, biases: list[torch.Tensor]
+) -> torch.Tensor:
     """Return what attention would be shaped as: (batch, heads, sequence, value width)."""
     return query.new_empty((*query.shape[:-1], value.shape[-1]))
 
@@ -84,16 +86,21 @@ def attention_interface(listener: KernelListener | None = None) -> Iterator[None
         attention_mask: object,
         dropout: float = 0.0,
         sliding_window: int | None = None,
-        **_: object,
+        **others: object,
     ) -> tuple[torch.Tensor, None]:
         if listener is not None:
             reach = masks.reach(attention_mask)
             if reach is None and sliding_window is not None:
                 reach = ("sliding", sliding_window)
+            if key.shape[-2] > query.shape[-2]:
+                # Beside the tokens themselves it takes entries that stand for all the past, whatever its window.
+                reach = None
             flavour, window = reach or ("full", None)
             listener.describe_kernel({"flavour": flavour, "window": window, "dropout": dropout})
         mask = attention_mask if isinstance(attention_mask, torch.Tensor) else None
-        output: torch.Tensor = torch.ops.census.attention(query, key, value, mask)
+        # What else is added to the scores (a position's bias, sinks) is taken, so that what projects it has a place.
+        biases = [other for other in others.values() if isinstance(other, torch.Tensor)]
+        output: torch.Tensor = torch.ops.census.attention(query, key, value, mask, biases)
         return output.transpose(1, 2).contiguous(), None
 
     AttentionInterface.register(IMPLEMENTATION, attend)

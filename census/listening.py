@@ -8,10 +8,12 @@ the same and called with the same arguments hands back what its representative r
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -23,7 +25,7 @@ from census.errors import BuildError
 from census.events import ActivationCall, LayerRun, Recording
 from census.grouping import layer_signatures
 from census.kernels import attention_interface
-from census.recorder import FunctionListener, Recorder, tensors_of
+from census.recorder import FunctionListener, Recorder, listing_groups, tensors_of
 from census.stand_ins import standing_in
 
 _ACTIVATION_MODULES = (torch.nn.modules.activation.__name__, activations.__name__)
@@ -42,7 +44,7 @@ def record(built: BuiltModel, seq_length: int, batch: int = 1, every_layer: bool
     Raises:
         BuildError: the forward failed.
     """
-    session = _Session(built, every_layer)
+    session = _Session(built, batch, every_layer)
     with ExitStack() as stack:
         stack.enter_context(unchanged_globals())
         stack.enter_context(attention_interface(session.recorder))
@@ -54,17 +56,54 @@ def record(built: BuiltModel, seq_length: int, batch: int = 1, every_layer: bool
         session.make_fake(fake_mode)
         built.model.train()
         stack.enter_context(fake_mode)
-        tokens = torch.ones((batch, seq_length), dtype=torch.long)
+        tokens = torch.ones((batch * built.codebooks, seq_length), dtype=torch.long)
         stack.enter_context(session.recorder)
         stack.enter_context(FunctionListener(session.recorder))
+        stack.enter_context(listing_groups())
+        # A model that casts a module while it runs would swap its fake parameters; their type is nothing to a count.
+        stack.enter_context(patch.object(nn.Module, "_apply", lambda module, *_, **__: module))
         try:
-            built.model(input_ids=tokens, use_cache=False)
+            built.model(input_ids=tokens, use_cache=False, **_further_inputs(built, tokens))
         except Exception as error:
+            needs = _more_than_tokens(built)
             raise BuildError(
                 f"{built.config.model_type}: {session.recorder.where()} failed on fake tensors ({one_line(error)}); "
-                f"run the same config in Transformers, or report it with the config"
+                + (f"its forward also takes {needs}, which census does not make; " if needs else "")
+                + "run the same config in Transformers, or report it with the config"
             ) from error
     return session.recording()
+
+
+_ORDINARY = frozenset(
+    """
+    self input_ids attention_mask position_ids past_key_values cache inputs_embeds labels use_cache output_attentions
+    output_hidden_states output_router_logits return_dict cache_position logits_to_keep token_type_ids kwargs
+    encoder_hidden_states encoder_attention_mask head_mask cross_attn_head_mask cache_params state seq_idx
+    """.split()
+)
+"""What a forward takes that a run on tokens alone can leave out."""
+
+
+def _more_than_tokens(built: BuiltModel) -> str:
+    """Return what else a model's forward takes, for an error: what a run on tokens alone may have lacked."""
+    return ", ".join(name for name in inspect.signature(built.model.forward).parameters if name not in _ORDINARY)
+
+
+def _further_inputs(built: BuiltModel, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return what a model takes beside its tokens, by the names of its forward's arguments.
+
+    A decoder takes tokens of its own, a model of documents the box of each token; layers of cross-attention alone run
+    on an image's states only.
+    """
+    taken = inspect.signature(built.model.forward).parameters
+    further: dict[str, torch.Tensor] = {}
+    if built.config.is_encoder_decoder and "decoder_input_ids" in taken:
+        further["decoder_input_ids"] = tokens
+    if built.config.is_encoder_decoder and "bbox" in taken:
+        further["bbox"] = torch.zeros((*tokens.shape, 4))
+    if "cross_attention_states" in taken:
+        further["cross_attention_states"] = torch.empty((*tokens.shape, built.embedding[1]))
+    return further
 
 
 @dataclass
@@ -77,8 +116,9 @@ class _Representative:
 class _Session:
     """The layers of one model during one forward: who runs, and who hands back what another returned."""
 
-    def __init__(self, built: BuiltModel, every_layer: bool) -> None:
+    def __init__(self, built: BuiltModel, batch: int, every_layer: bool) -> None:
         self.recorder = Recorder()
+        self.batch = batch
         self.built = built
         self._runs: list[LayerRun] = []
         self._executions: list[tuple[int, int]] = []
@@ -109,7 +149,7 @@ class _Session:
 
     def recording(self) -> Recording:
         """Return what was heard."""
-        return Recording(tuple(self.recorder.values), tuple(self._runs), tuple(self._executions))
+        return Recording(tuple(self.recorder.values), tuple(self._runs), tuple(self._executions), self.batch)
 
     def _layer(
         self, index: int, group: int, layer: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any
@@ -162,10 +202,10 @@ class _Session:
         kwargs: dict[str, Any],
     ) -> Any:
         recorder = self.recorder
-        path = f"{self.built.path}.{index}"
+        path = self.built.paths[index]
         recorder.layer, recorder.events, recorder.activations = path, [], []
         with _hooks(layer, recorder):
-            before = recorder.number(_first_tensor((*args, *kwargs.values()), path))
+            before = recorder.stream = recorder.number(_first_tensor((*args, *kwargs.values()), path))
             result = forward(*args, **kwargs)
             after = recorder.number(_first_tensor((result,), path))
         self._runs.append(LayerRun(index, path, tuple(recorder.events), tuple(recorder.activations), before, after))

@@ -30,8 +30,15 @@ if TYPE_CHECKING:
 _LOCK = threading.RLock()
 """One census at a time: Transformers' registries and torch's modes belong to the process."""
 
-SEQ_LENGTH = 64
-"""Tokens of the forward. No count and no dimension depends on it."""
+SEQ_LENGTH = 256
+"""Tokens of the forward, or half as many as a model has positions for. No count and no dimension depends on it.
+
+As long as the longest stretch that a model makes one entry of (128 tokens of a compressed attention), so that what
+runs on whole stretches alone is seen.
+"""
+
+_POSITIONS = ("max_position_embeddings", "max_seq_len")
+"""The config fields that say how many positions a model has."""
 
 _FIRST_STATED = (
     "num_attention_heads", "num_key_value_heads", "head_dim",
@@ -59,12 +66,14 @@ class KindCensus:
         dims: the spec fields it states: widths, numbers and flags.
         evidence: for every op and field, the module, operator or parameter that stated it.
         shape: how the layer is built.
+        positions: whether its score kernels' keys are moved by their positions, None where it has no such kernel.
     """
 
     ops: OpCounts
     dims: Mapping[str, int | bool]
     evidence: Mapping[str, str]
     shape: LayerShape
+    positions: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -74,13 +83,17 @@ class ModelCensus:
     Attributes:
         spec: the ModelSpec, as a mapping.
         kinds: for every kind the model has, what a layer of it runs.
-        stack: the kind of every layer, in order.
+        stack: the kind of every layer execution, in order.
+        order: the index of the layer that runs at each place of the stack; one that runs twice stands twice.
+        attention: the attention flavour at each place, which the kind does not tell where a family has none for it.
         evidence: for every scalar field of the spec, what stated it.
     """
 
     spec: Mapping[str, Any]
     kinds: Mapping[str, KindCensus]
     stack: tuple[str, ...]
+    order: tuple[int, ...]
+    attention: tuple[str, ...]
     evidence: Mapping[str, str]
 
 
@@ -103,13 +116,14 @@ def census_model_spec(config: PretrainedConfig, arch: str | None = None, name: s
     return dict(measure(config, arch, name).spec)
 
 
-def census_kind(config: PretrainedConfig, layer_index: int, seq_length: int = SEQ_LENGTH) -> KindCensus:
+def census_kind(config: PretrainedConfig, layer_index: int, seq_length: int | None = None) -> KindCensus:
     """Return what one layer of a model runs and how wide it is.
 
     Args:
         config: a Transformers config.
         layer_index: the layer's place in the stack, from 0; negative from the end.
-        seq_length: tokens of the measured forward; no result depends on it.
+        seq_length: tokens of the measured forward, 256 or half as many as the model has positions for if left out; no
+            result depends on it.
 
     Raises:
         ConfigError: the model has no such layer, or the length is no positive number.
@@ -129,7 +143,7 @@ def measure(
     config: PretrainedConfig,
     arch: str | OpProfile | None = None,
     name: str | None = None,
-    seq_length: int = SEQ_LENGTH,
+    seq_length: int | None = None,
     batch: int = 1,
 ) -> ModelCensus:
     """Measure a model: its spec, its kinds and the evidence of every number.
@@ -138,7 +152,8 @@ def measure(
         config: a Transformers config.
         arch: a family's name or a profile; inferred if left out.
         name: the model's name in the spec.
-        seq_length: tokens of the measured forward; no result depends on it.
+        seq_length: tokens of the measured forward, 256 or half as many as the model has positions for if left out; no
+            result depends on it.
         batch: sequences of the measured forward; no result depends on it.
 
     Raises:
@@ -149,8 +164,10 @@ def measure(
     with _LOCK:
         built, recording = forward(config, seq_length, batch)
     read = {run: read_layer(built, recording, index, run) for index, run in reversed(recording.executions)}
+    attention = tuple(_attention_in(read, run) for _, run in recording.executions)
     stack = tuple(
-        profile.kind_for(read[run].shape.attention, read[run].shape.ffn).name for _, run in recording.executions
+        profile.kind_for(flavour, read[run].shape.ffn, read[run].ops["normOp"]).name
+        for flavour, (_, run) in zip(attention, recording.executions, strict=True)
     )
     kinds = _kinds(profile, built, recording, stack, read)
     facts = _model_facts(config, built, kinds, stack)
@@ -165,7 +182,16 @@ def measure(
         },
         where=f"census of {name}",
     )
-    return ModelCensus(spec.to_dict(), kinds, stack, {field: fact.evidence for field, fact in facts.items()})
+    order = tuple(index for index, _ in recording.executions)
+    evidence = {field: fact.evidence for field, fact in facts.items()}
+    return ModelCensus(spec.to_dict(), kinds, stack, order, attention, evidence)
+
+
+def _attention_in(read: Mapping[int, KindCensus], run: int) -> str:
+    """Return a layer's attention flavour in its stack, where one without positions is told apart from others."""
+    attention = read[run].shape.attention
+    some_have_them = any(kind.positions for kind in read.values())
+    return "full_nope" if attention == "full" and some_have_them and read[run].positions is False else attention
 
 
 def family_of(config: PretrainedConfig, name: str) -> str:
@@ -174,7 +200,7 @@ def family_of(config: PretrainedConfig, name: str) -> str:
 
 
 def forward(
-    config: PretrainedConfig, seq_length: int, batch: int = 1, every_layer: bool = False
+    config: PretrainedConfig, seq_length: int | None = None, batch: int = 1, every_layer: bool = False
 ) -> tuple[BuiltModel, Recording]:
     """Build a config's model and run its forward once; return the model and what was heard.
 
@@ -182,23 +208,32 @@ def forward(
         ConfigError: the length or the batch is no positive number.
         BuildError: Transformers could not build or run the model, or a layer of it never ran.
     """
+    if seq_length is None:
+        stated = [getattr(text_config(config), name, None) for name in _POSITIONS]
+        # Half of them: some models count past a token's own position.
+        seq_length = min(
+            [SEQ_LENGTH, *(positions // 2 for positions in stated if type(positions) is int and positions > 1)]
+        )
     for field, size in (("seq_length", seq_length), ("batch", batch)):
         if type(size) is not int or size < 1:
             raise ConfigError(f"{field}: expected a positive whole number, found {size!r}")
     built = build(config)
     recording = record(built, seq_length, batch, every_layer)
-    idle = sorted(set(range(len(built.layers))) - {index for index, _ in recording.executions})
+    ran = {index for index, _ in recording.executions}
+    # A list of which nothing ran beside one that did is a tower: it waits for an image or for sound.
+    lists = {built.list_of(index) for index in ran}
+    idle = [index for index in range(len(built.layers)) if index not in ran and built.list_of(index) in lists]
     if idle:
         raise BuildError(
-            f"{config.model_type}: expected each of the {len(built.layers)} layers of {built.path} to run on "
-            f"tokens alone, found layers {_short(idle)} idle; census does not state layers that wait for an image"
+            f"{config.model_type}: expected each of its {len(ran) + len(idle)} layers to run on tokens alone, found "
+            f"{_short([built.paths[index] for index in idle])} idle; census does not state layers that wait for more"
         )
     return built, recording
 
 
-def _short(numbers: Sequence[int]) -> str:
-    text = ", ".join(map(str, numbers[:12]))
-    return f"{text}, ..." if len(numbers) > 12 else text
+def _short(paths: Sequence[str]) -> str:
+    text = ", ".join(paths[:6])
+    return f"{text}, ..." if len(paths) > 6 else text
 
 
 def read_layer(built: BuiltModel, recording: Recording, index: int, run: int) -> KindCensus:
@@ -207,10 +242,11 @@ def read_layer(built: BuiltModel, recording: Recording, index: int, run: int) ->
     attention, ffn = flavours(parts)
     ops, dims = op_facts(parts), dim_facts(parts)
     return KindCensus(
-        OpCounts.from_dict({op: fact.value for op, fact in ops.items()}, where=f"{built.path}.{index}"),
+        OpCounts.from_dict({op: fact.value for op, fact in ops.items()}, where=built.paths[index]),
         {field: fact.value for field, fact in dims.items()},
         {field: fact.evidence for field, fact in {**dims, **ops}.items()},
         LayerShape(attention, ffn, parameter_shapes(built.layers[index])),
+        parts.positions,
     )
 
 
@@ -229,11 +265,13 @@ def _kinds(
             found[kind] = (index, read[run])
         elif (kind, run) not in compared:
             first, census = found[kind]
-            text = difference(census.shape, read[run].shape) or _priced_differently(census, read[run])
+            text = difference(census.shape, read[run].shape, profile.kinds[kind].optional) or _priced_differently(
+                census, read[run]
+            )
             if text is not None:
                 raise KindError(
                     f"family {profile.arch}: kind '{kind}' would price two differently built layers as one: "
-                    f"{built.path}.{first} and {built.path}.{index} differ in {text}; "
+                    f"{built.paths[first]} and {built.paths[index]} differ in {text}; "
                     f"pass --arch with a family that tells them apart, or a profile of your own"
                 )
             found[kind] = (first, _with_flags_of(census, read[run]))
@@ -269,7 +307,9 @@ def _model_facts(
     """Return every scalar field of the spec, with its evidence."""
     in_order = sorted(kinds.values(), key=lambda kind: kind.shape.attention == "linear")
     facts = {
-        "num_hidden_layers": Fact(len(stack), f"{built.path}: {len(built.layers)} layers, {len(stack)} executions"),
+        "num_hidden_layers": Fact(
+            len(stack), f"{built.paths[0]} to {built.paths[-1]}: {len(built.layers)} layers, {len(stack)} executions"
+        ),
         **_outside_the_layers(config, built),
     }
     for field in ("hidden_size", *_FIRST_STATED):
@@ -296,7 +336,8 @@ def _outside_the_layers(config: PretrainedConfig, built: BuiltModel) -> dict[str
         "tie_word_embeddings": Fact(tied, evidence),
     }
     positions = getattr(text_config(config), "max_position_embeddings", None)
-    if positions is not None:
+    # Some configs state a number below one for no limit.
+    if type(positions) is int and positions > 0:
         facts["max_position_embeddings"] = Fact(positions, "config: max_position_embeddings")
     return facts
 

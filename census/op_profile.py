@@ -16,16 +16,27 @@ from census import strict_yaml
 from census.errors import KindError, ModelSpecError, ProfileError
 from census.op_counts import OpCounts
 
-ATTENTIONS = ("full", "linear", "sliding", "chunked", "full_shared", "sliding_shared", "hybrid", "none")
+ATTENTIONS = (
+    "full", "full_nope", "linear", "sliding", "chunked", "full_shared", "sliding_shared",
+    "cross", "full_cross", "sliding_cross", "hybrid", "none",
+)  # fmt: skip
 """The attention flavours of a layer.
 
-A `shared` one takes keys and values from another layer, `hybrid` is attention beside a recurrence.
+A `nope` one takes no position in a stack whose other layers do, a `shared` one takes keys and values from another
+layer, `cross` takes them from what came from outside the stack, `full_cross` and `sliding_cross` are self-attention
+and cross-attention, `hybrid` is attention beside a recurrence.
 """
 
-FFNS = ("dense", "moe", "none")
-"""The feed-forward flavours of a layer."""
+FFNS = ("dense", "sparse", "moe", "none")
+"""The feed-forward flavours of a layer; a `sparse` one is dense and cuts most of its activations to zero."""
 
-_UNWINDOWED = {"sliding": "full", "chunked": "full", "sliding_shared": "full_shared"}
+_UNWINDOWED = {
+    "full_nope": "full",
+    "sliding": "full",
+    "chunked": "full",
+    "sliding_shared": "full_shared",
+    "sliding_cross": "full_cross",
+}
 """What a family without a kind for an attention of shorter reach counts it as."""
 
 _FOLDER = Path(__file__).parent / "profiles"
@@ -42,12 +53,17 @@ class LayerKind:
         ops: the op vector the profile states.
         attention: the attention flavour; full where it is None.
         ffn: the feed-forward flavour; any where it is None.
+        norms: how many norms of its own a layer of the kind has, where that alone tells it from another kind.
+        optional: names of modules or parameters that not every layer of the kind holds, or holds in one shape: what
+            no count and no field of the spec depends on, as a relative position bias in the first layer alone.
     """
 
     name: str
     ops: OpCounts
     attention: str | None = None
     ffn: str | None = None
+    norms: int | None = None
+    optional: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name} (attention {self.attention or 'full'}, feed-forward {self.ffn or 'any'})"
@@ -69,16 +85,19 @@ class OpProfile:
     default: str
     source: str
 
-    def kind_for(self, attention: str, ffn: str) -> LayerKind:
+    def kind_for(self, attention: str, ffn: str, norms: int | None = None) -> LayerKind:
         """Return the kind that a layer of these flavours takes.
 
         It is the kind of the exact flavours; a kind that states no feed-forward flavour comes after one that
-        states it. A sliding or chunked layer of a family without such a kind takes the full one.
+        states it. A sliding or chunked layer of a family without such a kind takes the full one. Of kinds of one
+        flavour that state how many norms they have, a layer takes the one that states as many as it has.
 
         Raises:
             KindError: the family has no such kind, or several.
         """
         matching = self._matching(attention, ffn)
+        if len(matching) > 1:
+            matching = [kind for kind in matching if kind.norms == norms] or matching
         if len(matching) != 1:
             found = f"several: {', '.join(kind.name for kind in matching)}" if matching else "none"
             own = ", ".join(map(str, self.kinds.values()))
@@ -187,17 +206,30 @@ def _named(stated: Mapping[str, object], source: str) -> Mapping[str, object]:
 
 
 def _kind(name: str, data: object, where: str) -> LayerKind:
-    stated = _fields(data, where, needed=("ops",), optional={"attention": ATTENTIONS, "ffn": FFNS})
+    stated = _fields(
+        data, where, needed=("ops",), optional={"attention": ATTENTIONS, "ffn": FFNS, "norms": None, "optional": None}
+    )
     try:
         ops = OpCounts.from_dict(stated["ops"], where=f"{where}.ops")  # type: ignore[arg-type]  # it checks
     except ModelSpecError as error:
         raise ProfileError(str(error)) from error
     flavours = {field: str(stated[field]) for field in ("attention", "ffn") if field in stated}
-    return LayerKind(name, ops, **flavours)
+    norms = stated.get("norms")
+    if norms is not None and norms != ops["normOp"]:
+        raise ProfileError(f"{where}: norms: expected the kind's normOp, {ops['normOp']}, found {norms!r}; correct one")
+    return LayerKind(
+        name, ops, **flavours, norms=norms, optional=_names(stated.get("optional", []), f"{where}: optional")
+    )
+
+
+def _names(data: object, where: str) -> tuple[str, ...]:
+    if not isinstance(data, list) or not all(isinstance(name, str) and name for name in data):
+        raise ProfileError(f"{where}: expected a list of names of modules or parameters, found {data!r}; state it so")
+    return tuple(data)
 
 
 def _fields(
-    data: object, where: str, needed: tuple[str, ...], optional: Mapping[str, tuple[str, ...]] | None = None
+    data: object, where: str, needed: tuple[str, ...], optional: Mapping[str, tuple[str, ...] | None] | None = None
 ) -> dict[str, object]:
     """Return a mapping's fields, refusing what is missing, unknown, or none of the choices it has."""
     choices = optional or {}
@@ -212,21 +244,21 @@ def _fields(
             raise ProfileError(
                 f"{where}: {field}: expected one of {', '.join(known)}, found an unknown field; leave it out"
             )
-        if field in choices and value not in choices[field]:
+        allowed = choices.get(field)
+        if allowed is not None and value not in allowed:
             raise ProfileError(
-                f"{where}: {field}: expected one of {', '.join(choices[field])}, found {value!r}; "
-                f"correct it, or leave it out"
+                f"{where}: {field}: expected one of {', '.join(allowed)}, found {value!r}; correct it, or leave it out"
             )
     return data
 
 
 def _refuse_twins(kinds: Mapping[str, LayerKind], source: str) -> None:
     """Refuse two kinds that state one flavour. Kinds that state none are told apart by name alone."""
-    seen: dict[tuple[str, str | None], str] = {}
+    seen: dict[tuple[str, str | None, int | None], str] = {}
     for kind in kinds.values():
         if kind.attention is None and kind.ffn is None:
             continue
-        twin = seen.setdefault((kind.attention or "full", kind.ffn), kind.name)
+        twin = seen.setdefault((kind.attention or "full", kind.ffn, kind.norms), kind.name)
         if twin != kind.name:
             raise ProfileError(
                 f"{source}: kinds.{kind.name}: expected a flavour of its own, found that of {twin}; "

@@ -8,33 +8,20 @@ nothing is left uncounted in silence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
 from functools import cached_property
 
-from census.blocks import FeedForward, Kernel, Mixer, Mlp
+from census.attention_operators import repeats
+from census.blocks import FeedForward, Kernel, Mixer
 from census.dataflow import Projection, Source
 from census.errors import UnknownPartError
 from census.events import DROPOUT, Event, LayerRun, Recording
+from census.feed_forwards import CHOICES, NONLINEAR, FeedForwards, Term, unknown
 from census.graph import LayerGraph, Norm
 
-_NONLINEAR = frozenset(
-    f"aten.{name}"
-    for name in (
-        "silu gelu relu sigmoid tanh softplus elu leaky_relu hardswish hardsigmoid hardtanh mish log_sigmoid "
-        "glu erf relu6 celu selu prelu rrelu threshold silu_ relu_ sigmoid_ tanh_"
-    ).split()
-)
-_CHOICES = frozenset({"aten.topk", "aten.max", "aten.argmax"})
-"""Operators by which a router chooses experts."""
 _TOKEN_MIXING = frozenset({"aten.convolution", "aten.cumsum", "aten.cumprod", "aten.logcumsumexp", "aten.roll"})
 """Operators that carry something from one token to another."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
-    root: int
-    closure: frozenset[int]
 
 
 class LayerParts:
@@ -52,66 +39,82 @@ class LayerParts:
                 "", "a residual stream from the layer's input to its output", "no sum or norm that carries it"
             )
 
-    def _unknown(
-        self,
-        module: str,
-        expected: str,
-        found: str,
-        then: str = "teach census this part (census/parts.py), or report the model",
-    ) -> UnknownPartError:
-        where = f"{self.run.path}.{module}" if module else self.run.path
-        return UnknownPartError(f"{where}: expected {expected}, found {found}; {then}")
+    def _unknown(self, module: str, expected: str, found: str, *then: str) -> UnknownPartError:
+        return unknown(self.run, module, expected, found, *then)
 
     @cached_property
     def hidden_size(self) -> int:
-        """The width of the residual stream."""
-        return self.graph.shape(self.run.input)[-1]
+        """The width of the residual stream, of one of them where a layer keeps several side by side."""
+        written = [value for event, value in self.graph.recombined.items() if value not in self.graph.stream]
+        return self.graph.shape(written[-1] if written else self.run.input)[-1]
 
     @cached_property
-    def _branches(self) -> tuple[tuple[_Term, ...], ...]:
+    def streams(self) -> int:
+        """How many residual streams the layer keeps side by side."""
+        return math.prod(self.graph.shape(self.run.input)) // (self.tokens * self.hidden_size)
+
+    @cached_property
+    def tokens(self) -> int:
+        """How many tokens the layer is given: batch times sequence."""
+        shape = self.graph.shape(self.run.input)
+        if len(shape) < 4:
+            return math.prod(shape[:-1])
+        [*_, root] = (term.root for branch in self._branches for term in branch)
+        return math.prod(self.graph.shape(root)) // self.hidden_size
+
+    @cached_property
+    def _branches(self) -> tuple[tuple[Term, ...], ...]:
         """For every sum onto the residual stream, its terms: what it adds that no earlier sum has added."""
-        found = []
+        found: list[tuple[Term, ...]] = []
         added: set[int] = set()
+        if self.graph.start != self.run.input:
+            found.append((self._term(self.graph.start),))
         for event in self.run.events:
             if event.op in ("aten.add", "aten.add_") and event.outputs[0] in self.graph.stream:
                 roots = [root for root in self._roots(event.outputs[0]) if root not in added]
                 added.update(roots)
                 if roots:
-                    found.append(tuple(self._term(root) for root in roots))
+                    found.append(self._merged([self._term(root) for root in roots]))
         return tuple(found)
 
+    def _merged(self, terms: list[Term]) -> tuple[Term, ...]:
+        """Return terms, those that share a kernel as one: its output, and a convolution of it, say."""
+        merged: list[Term] = []
+        for term in terms:
+            kernels = self._kernels_of(term)
+            same = next((one for one in merged if set(kernels) & set(self._kernels_of(one))), None)
+            if same is None:
+                merged.append(term)
+            else:
+                merged[merged.index(same)] = Term(same.root, same.closure | term.closure)
+        return tuple(merged)
+
     def _roots(self, value: int) -> list[int]:
-        """Return the values, the layer's input apart, that a value is the transparent sum of."""
+        """Return the values, the stream's start apart, that a value is the transparent sum of."""
         seen: set[int] = set()
         roots, pending = [], [value]
         for part in pending:
             event = self.graph.producer.get(part)
-            passed = self.graph.passes(event) if event is not None and part not in self.graph.projections else ()
-            if not passed and part != self.run.input:
+            ends = event is None or part in self.graph.projections or part == self.graph.start
+            passed = () if event is None or ends else self.graph.passes(event)
+            if not passed and part != self.graph.start:
                 roots.append(part)
             pending.extend(source for source in passed if source not in seen)
             seen.update(passed)
         return roots
 
-    def _term(self, root: int) -> _Term:
-        return _Term(root, frozenset(self.graph.walk_back([root], lambda value: value in self.graph.stream)))
+    def _term(self, root: int) -> Term:
+        graph = self.graph
+        walk = graph.walk_back([root], lambda value: value in graph.stream and value != root, graph.weighed_content)
+        return Term(root, frozenset(walk))
 
-    def _projections_of(self, term: _Term) -> tuple[Projection, ...]:
-        return self._in_order(p for value, p in self.graph.projections.items() if value in term.closure)
-
-    def _in_order(self, projections: Iterable[Projection]) -> tuple[Projection, ...]:
-        unique = {id(p.event): p for p in projections}
-        return tuple(sorted(unique.values(), key=lambda p: self.graph.order[id(p.event)]))
+    def _projections_of(self, term: Term) -> tuple[Projection, ...]:
+        return self.graph.in_order(p for value, p in self.graph.projections.items() if value in term.closure)
 
     def _entries(self, projections: tuple[Projection, ...]) -> frozenset[int]:
         """Return the values, normed or not, at which projections leave the residual stream."""
-        found = set()
-        for projection in projections:
-            entry = self.graph.unscaled(projection.data)
-            norm = self.graph.norms.get(entry)
-            if entry in self.graph.stream or (norm is not None and self.graph.on_stream(norm.input)):
-                found.add(entry)
-        return frozenset(found)
+        entries = (self.graph.leaves_stream(projection.data) for projection in projections)
+        return frozenset(entry for entry in entries if entry is not None)
 
     @cached_property
     def mixers(self) -> tuple[Mixer, ...]:
@@ -127,10 +130,10 @@ class LayerParts:
             )
         return mixers
 
-    def _mixes(self, term: _Term) -> bool:
+    def _mixes(self, term: Term) -> bool:
         return bool(self._kernels_of(term)) or self._convolves(term)
 
-    def _convolves(self, term: _Term) -> bool:
+    def _convolves(self, term: Term) -> bool:
         """Tell whether a term without a kernel mixes tokens by short convolutions between projections alone."""
         if self._kernels_of(term):
             return False
@@ -140,7 +143,7 @@ class LayerParts:
             event.op == "aten.convolution" and self.graph.source(event.inputs[1]) is Source.WEIGHT for event in between
         )
 
-    def _between_tokens(self, term: _Term) -> list[Event]:
+    def _between_tokens(self, term: Term) -> list[Event]:
         """Return the events of a term that carry something from one token to another."""
         graph = self.graph
         reached = set(graph.walk_back([term.root], lambda value: value in graph.stream, graph.content))
@@ -152,14 +155,14 @@ class LayerParts:
             and not reached.isdisjoint(event.outputs)
         ]
 
-    def _kernels_of(self, term: _Term) -> tuple[Event, ...]:
+    def _kernels_of(self, term: Term) -> tuple[Event, ...]:
         return tuple(kernel for kernel in self.graph.kernels if term.closure.intersection(kernel.outputs))
 
-    def _mixer(self, term: _Term) -> Mixer:
+    def _mixer(self, term: Term) -> Mixer:
         graph = self.graph
         projections = self._projections_of(term)
         kernels = tuple(self._kernel(event) for event in self._kernels_of(term))
-        roles = self._in_order(p for kernel in kernels for role in kernel.roles for p in role)
+        roles = self.graph.in_order(p for kernel in kernels for role in kernel.roles for p in role)
         convolutions = tuple(
             e for e in self.run.events if e.op == "aten.convolution" and term.closure.intersection(e.outputs)
         )
@@ -170,32 +173,53 @@ class LayerParts:
                 lambda value: value in graph.stream,
             )
         )
-        outputs = tuple(p for p in projections if p.data in after)
-        before = self._ancestors(mixing)
-        rest = [p for p in projections if p not in outputs and p not in roles]
+        near, far = self._after(projections, mixing, after)
+        before = graph.ancestors(mixing)
+        rest = [p for p in projections if p not in (*near, *far, *roles)]
         latents = tuple(p for p in rest if p in before and self._feeds(p, roles))
         controls = tuple(p for p in rest if p in before and p not in latents)
-        self._refuse_mixed_mixer(kernels, after)
+        self._refuse_chained(kernels, after)
+        chained = None
+        if far:
+            inner = tuple(p for p in rest if p not in before and self._feeds(p, far))
+            chained = self._reader.dense(graph.in_order((*far, *inner)), term.root)
         return Mixer(
             kernels=kernels,
-            outputs=outputs,
+            outputs=near,
             latents=latents,
-            gates=tuple(p for p in rest if p not in before),
+            gates=tuple(p for p in rest if p not in before and (chained is None or p not in chained.held)),
             controls=controls,
             convolutions=convolutions,
             starts=frozenset(p.data for p in projections if self._entries((p,))),
+            chained=chained,
         )
 
-    def _refuse_mixed_mixer(self, kernels: tuple[Kernel, ...], after: set[int]) -> None:
-        """Refuse a mixer that holds more than kernels side by side and what projects into and out of them."""
+    def _after(
+        self, projections: tuple[Projection, ...], mixing: Sequence[Event], after: set[int]
+    ) -> tuple[tuple[Projection, ...], tuple[Projection, ...]]:
+        """Return the projections of a mixer's output, and those of a feed-forward that takes what they return.
+
+        Projections that follow each other with nothing nonlinear between are all of the output.
+        """
+        graph = self.graph
+        outputs = tuple(p for p in projections if p.data in after)
+        made = [value for event in mixing for value in event.outputs]
+        direct = set(graph.walk_on(made, lambda value: value in graph.stream or value in graph.projections))
+        near = tuple(p for p in outputs if p.data in direct)
+        for event in self.run.events:
+            if event.op in NONLINEAR and after.intersection(event.inputs):
+                if direct.intersection(event.inputs) - {p.output for p in near}:
+                    raise self._unknown(event.module, "projections alone from a kernel to its branch's end", event.op)
+                return near, tuple(p for p in outputs if p not in near)
+        return outputs, ()
+
+    def _refuse_chained(self, kernels: tuple[Kernel, ...], after: set[int]) -> None:
+        """Refuse a mixer one of whose kernels takes another's output."""
         for kernel in kernels:
             if after.intersection(value for value in kernel.taken if value is not None):
                 raise self._unknown(
                     kernel.event.module, "kernels side by side on a branch", "one that takes another's output"
                 )
-        for event in self.run.events:
-            if event.op in _NONLINEAR and after.intersection(event.inputs):
-                raise self._unknown(event.module, "projections alone from a kernel to its branch's end", event.op)
 
     def _kernel(self, event: Event) -> Kernel:
         heads = event.attributes.get("heads")
@@ -207,42 +231,63 @@ class LayerParts:
         return Kernel(event, taken, heads, roles)  # type: ignore[arg-type]
 
     def _heads(self, value: int) -> tuple[int, int]:
-        """Return heads and width of a score kernel's operand, shaped (batch, heads, sequence, width)."""
-        shape = self.graph.shape(value)
-        return shape[1], shape[-1]
+        """Return heads and width of a score kernel's operand, shaped (batch, heads, sequence, width).
 
-    def _ancestors(self, events: Iterable[Event]) -> tuple[Projection, ...]:
-        """Return every projection that events' inputs were made by, near or far."""
-        graph = self.graph
-        reached = set(
-            graph.walk_back(
-                (value for event in events for value in event.inputs),
-                lambda value: value in graph.stream,
-            )
-        )
-        return self._in_order(p for value, p in graph.projections.items() if value in reached)
+        Keys and values that a layer repeats itself for the queries' heads have as many as before.
+        """
+        shape = self.graph.shape(value)
+        return shape[1] // repeats(self.graph, value), shape[-1]
 
     def _feeds(self, projection: Projection, later: tuple[Projection, ...]) -> bool:
-        return projection in self._ancestors(p.event for p in later)
+        return projection in self.graph.ancestors(p.event for p in later)
 
     @cached_property
     def feed_forwards(self) -> tuple[FeedForward, ...]:
-        """The feed-forwards, one for each residual branch that has terms without a kernel."""
-        found = []
+        """The feed-forwards: one for each residual branch that has terms without a kernel, and those behind a mixer."""
+        found = [FeedForward(mixer.chained) for mixer in self.mixers if mixer.chained is not None]
         for branch in self._branches:
             terms = [term for term in branch if self._feeds_forward(term)]
+            for term in terms:
+                self._refuse_token_mixing(term)
             if terms:
-                found.append(self._feed_forward(terms))
+                found.append(self._reader.branch(terms))
         return tuple(found)
 
-    def _feeds_forward(self, term: _Term) -> bool:
-        return bool(self._projections_of(term)) and not self._mixes(term) and not self._conditioned(term)
+    @cached_property
+    def feed_forward(self) -> FeedForward | None:
+        """The layer's feed-forward, all branches together, None where it has none."""
+        return self._reader.together(self.feed_forwards)
 
-    def _conditioned(self, term: _Term) -> bool:
+    @cached_property
+    def _reader(self) -> FeedForwards:
+        return FeedForwards(self.graph, self.hidden_size, self.tokens)
+
+    def _feeds_forward(self, term: Term) -> bool:
+        others = self._mixes(term) or self._conditioned(term) or self._low_rank(term)
+        return bool(self._projections_of(term)) and not others
+
+    def _low_rank(self, term: Term) -> bool:
+        """Tell whether a term is the stream itself, through a narrower width and back with nothing between."""
+        projections = self._projections_of(term)
+        if len(projections) != 2 or self._mixes(term) or self._reader.activations(projections[-1]):
+            return False
+        down, up = projections
+        narrow = down.out_features == up.in_features < self.hidden_size == down.in_features == up.out_features
+        return narrow and self.graph.nearest_projections([up.data]) == (down,)
+
+    @cached_property
+    def low_rank_residuals(self) -> tuple[Projection, ...]:
+        """The projections of branches that are a low-rank map of the stream, with nothing nonlinear in them."""
+        terms = [term for branch in self._branches for term in branch if self._low_rank(term)]
+        for term in terms:
+            self._refuse_token_mixing(term)
+        return self.graph.in_order(p for term in terms for p in self._projections_of(term))
+
+    def _conditioned(self, term: Term) -> bool:
         """Tell whether a term without a kernel multiplies its one inner value by one from outside the layer."""
         return not self._mixes(term) and len(self._projections_of(term)) == 2 and self._takes_from_outside(term)
 
-    def _takes_from_outside(self, term: _Term) -> bool:
+    def _takes_from_outside(self, term: Term) -> bool:
         graph = self.graph
         return any(
             event.op == "aten.mul" and Source.EXTERNAL in map(graph.source, event.inputs)
@@ -256,95 +301,24 @@ class LayerParts:
         terms = [term for branch in self._branches for term in branch if self._conditioned(term)]
         for term in terms:
             self._refuse_token_mixing(term)
-        return self._in_order(p for term in terms for p in self._projections_of(term))
+        return self.graph.in_order(p for term in terms for p in self._projections_of(term))
 
-    def _refuse_token_mixing(self, term: _Term) -> None:
-        """Refuse a term without a kernel in which something still carries one token to another."""
+    def _refuse_token_mixing(self, term: Term) -> None:
+        """Refuse a term without a kernel in which something still carries one token to another.
+
+        A router may: it counts the tokens before one, for an expert's capacity.
+        """
+        choices = [event for event in self.run.events if event.op in CHOICES]
+        routers = set(self.graph.ancestors(choices))
         for event in self._between_tokens(term):
+            if choices and set(self.graph.nearest_projections(event.inputs)) <= routers:
+                continue
             raise self._unknown(
                 event.module,
                 "a score kernel or a recurrence that census knows where tokens are mixed",
                 event.op,
                 "if it is a recurrence, register its function in census/recurrences.py; else report the model",
             )
-
-    def _feed_forward(self, terms: list[_Term]) -> FeedForward:
-        for term in terms:
-            self._refuse_token_mixing(term)
-        routed_terms = [term for term in terms if self._experts_of(term)]
-        others = [term for term in terms if term not in routed_terms]
-        if len(routed_terms) > 1 or len(others) > 1:
-            modules = ", ".join(self._projections_of(term)[-1].event.module for term in terms)
-            raise self._unknown("", "at most one routed and one other feed-forward on a branch", modules)
-        if not routed_terms:
-            return FeedForward(self._mlp(self._projections_of(others[0]), self.hidden_size), None, (), None, None, None)
-        [term] = routed_terms
-        experts = self._experts_of(term)
-        choice, router = self._choice(term, experts)
-        latents = self._latents(term, experts, router)
-        shared, gate = self._shared(others[0]) if others else (None, None)
-        width = experts[0].in_features if latents else self.hidden_size
-        return FeedForward(None, self._mlp(experts, width), router, choice, shared, gate, latents)
-
-    def _latents(
-        self, term: _Term, experts: tuple[Projection, ...], router: tuple[Projection, ...]
-    ) -> tuple[Projection, ...]:
-        """Return the projections into and out of the width the experts work in, refusing any other."""
-        rest = tuple(p for p in self._projections_of(term) if p not in experts and p not in router)
-        narrow = experts[0].in_features
-        shapes = [(p.in_features, p.out_features) for p in rest]
-        if rest and shapes != [(self.hidden_size, narrow), (narrow, self.hidden_size)]:
-            raise self._unknown(rest[0].event.module, "experts and a router in a routed feed-forward", f"{rest[0]}")
-        return rest
-
-    def _experts_of(self, term: _Term) -> tuple[Projection, ...]:
-        return tuple(p for p in self._projections_of(term) if p.groups > 1)
-
-    def _choice(self, term: _Term, experts: tuple[Projection, ...]) -> tuple[Event, tuple[Projection, ...]]:
-        """Return the last choice among what a routed output is made of, and the projections behind it."""
-        choices = [
-            event for event in self.run.events if event.op in _CHOICES and term.closure.intersection(event.outputs)
-        ]
-        if not choices:
-            raise self._unknown(
-                experts[0].event.module,
-                f"a choice among the {experts[0].groups} experts",
-                f"none of {', '.join(sorted(_CHOICES))} among what their output is made of",
-            )
-        return choices[-1], tuple(p for p in self._ancestors(choices[-1:]) if p not in experts)
-
-    def _shared(self, term: _Term) -> tuple[Mlp, Projection | None]:
-        projections = self._projections_of(term)
-        gates = [p for p in projections if p.out_features == 1]
-        mlp = self._mlp(tuple(p for p in projections if p not in gates), self.hidden_size)
-        return mlp, gates[0] if gates else None
-
-    def _mlp(self, projections: tuple[Projection, ...], width: int) -> Mlp:
-        """Return the feed-forward of projections up from and down to a width."""
-        last = projections[-1]
-        first = self.graph.nearest_projections([last.data])
-        if not first or last.out_features != width or {*first, last} != set(projections):
-            found = ", ".join(str(p) for p in projections)
-            raise self._unknown(last.event.module, "projections up from and down to the stream", found)
-        return Mlp(projections, self._activations_between(last), last.in_features)
-
-    def _activations_between(self, last: Projection) -> tuple[str, ...]:
-        """Return the activations that run between the first projections and the last one."""
-        graph = self.graph
-        between = set(
-            graph.walk_back(
-                [last.data],
-                lambda value: value in graph.projections or value in graph.stream,
-                graph.content,
-            )
-        )
-        modules = [f"{a.module} ({a.name})" for a in self.run.activations if a.output in between]
-        operators = [
-            f"{event.module or self.run.path} ({event.op})"
-            for event in self.run.events
-            if event.activation is None and event.op in _NONLINEAR and between.intersection(event.outputs)
-        ]
-        return tuple(modules + operators)
 
     def require_every_projection(self) -> None:
         """Refuse the layer if one of its projections has no place in a part.
@@ -357,8 +331,8 @@ class LayerParts:
         """
         parts: tuple[Mixer | FeedForward, ...] = (*self.mixers, *self.feed_forwards)
         placed = {p for part in parts for p in part.projections}
-        placed.update(self.per_layer_inputs)
-        rest = self._in_order(p for p in self.graph.projections.values() if p not in placed)
+        placed.update(self.per_layer_inputs, self.low_rank_residuals, self.graph.connections)
+        rest = self.graph.in_order(p for p in self.graph.projections.values() if p not in placed)
         choices = [event.inputs[0] for event in self.run.events if event.op == "aten.topk"]
         choosing = set(self.graph.walk_back(choices, lambda value: value in self.graph.stream))
         for projection in rest:
@@ -382,6 +356,7 @@ class LayerParts:
                 *(self._entries(self._projections_of(t)) for t in branch if self._feeds_forward(t))
             )
             starts += [start for start in (mixers, others) if start]
+        starts += [frozenset(p.data for p in mixer.chained.projections[:1]) for mixer in self.mixers if mixer.chained]
         regions: list[frozenset[int]] = []
         for start in starts:
             if not any(start & region for region in regions):
@@ -395,16 +370,41 @@ class LayerParts:
         return tuple(
             norm
             for norm in graph.norms.values()
-            if norm.output in graph.toward_output or (graph.on_stream(norm.input) and not self._routes_alone(norm))
+            if not self._of_the_embedding(norm)
+            and not self._belongs_to_low_rank(norm)
+            and (
+                norm.output in graph.toward_output
+                or (graph.on_stream(norm.input) and not self._routes_alone(norm))
+                or self._feeds_chained(norm)
+            )
         )
 
-    def _routes_alone(self, norm: Norm) -> bool:
-        """Tell whether all that a norm's output is projected by is a router, whose own the norm then is."""
+    def _of_the_embedding(self, norm: Norm) -> bool:
+        """Tell whether a norm is the stream's own from where it enters: no branch takes what it returns as it is."""
         graph = self.graph
-        routers = {p for feed_forward in self.feed_forwards for p in feed_forward.router}
+        if graph.unscaled(norm.input) != self.run.input:
+            return False
+        return all(graph.leaves_stream(p.data) != norm.output for p in graph.projections.values())
+
+    def _feeds_chained(self, norm: Norm) -> bool:
+        """Tell whether a norm is at the input of a feed-forward that takes a mixer's output."""
+        graph = self.graph
+        chained = {p for mixer in self.mixers if mixer.chained for p in mixer.chained.projections}
         reached = graph.walk_on([norm.output], lambda value: value in graph.projections or value in graph.stream)
+        return not chained.isdisjoint(graph.projections[value] for value in reached if value in graph.projections)
+
+    def _belongs_to_low_rank(self, norm: Norm) -> bool:
+        """Tell whether a norm takes what a low-rank map of the stream returns: it is the map's own."""
+        return not set(self.graph.nearest_projections([norm.input])).isdisjoint(self.low_rank_residuals)
+
+    def _routes_alone(self, norm: Norm) -> bool:
+        """Tell whether a norm is a router's or a connection's own: all that its output is projected by is theirs."""
+        graph = self.graph
+        theirs = {*graph.connections, *(p for feed_forward in self.feed_forwards for p in feed_forward.router)}
+        ends = {*graph.projections, *graph.stream, *graph.coefficients, *graph.depth_attended}
+        reached = graph.walk_on([norm.output], lambda value: value in ends)
         fed = {graph.projections[value] for value in reached if value in graph.projections}
-        return bool(fed) and fed <= routers
+        return fed <= theirs and (bool(fed) or bool(graph.recombined))
 
     def norm_biases(self, norm: Norm) -> tuple[str, ...]:
         """Return the parameters a norm adds to what it returns."""
@@ -431,6 +431,26 @@ class LayerParts:
             )
         )
         return tuple(norm for norm in graph.norms.values() if norm.output in reached)
+
+    @cached_property
+    def positions(self) -> bool | None:
+        """Whether score kernels' keys are moved by their positions: made of a table from outside the layer too.
+
+        Keys, since queries may be scaled by their position where nothing is rotated. None without a score kernel of
+        the stream's own keys.
+        """
+        graph = self.graph
+        keys = [
+            kernel.taken[1]
+            for mixer in self.mixers
+            for kernel in mixer.kernels
+            if kernel.scores and not any(graph.source(key.data) is Source.EXTERNAL for key in kernel.roles[1])
+        ]
+        made_of = graph.walk_back(
+            [key for key in keys if key is not None],
+            lambda value: value in graph.projections or value in graph.stream,
+        )
+        return any(graph.source(value) is Source.EXTERNAL for value in made_of) if keys else None
 
     @cached_property
     def dropouts(self) -> tuple[Event, ...]:

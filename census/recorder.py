@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F  # noqa: N812
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,6 +27,18 @@ _DROPOUTS = frozenset(
     }
 )  # fmt: skip
 _FINDS = frozenset({torch.nonzero, torch.Tensor.nonzero})
+_ASKS = frozenset({torch.Tensor.item, torch.Tensor.__bool__, torch.Tensor.__int__, torch.Tensor.__float__})
+_NOTHING: Mapping[torch.dtype, object] = {torch.bool: False, torch.float32: 0.0, torch.float64: 0.0}
+"""What a number of a fake tensor is taken for outside the layers: no padding, no layer dropped, nothing special."""
+_SPLITS = frozenset({torch.split, torch.Tensor.split})
+
+
+class _Groups(list[int]):
+    """The sizes of groups, which a fake tensor does not know: how many there are."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__([0] * number)
+
 
 _SHAPE_ONLY = frozenset(
     f"aten.{kind}_{form}"
@@ -47,6 +61,7 @@ class Recorder(TorchDispatchMode):
     modules: list[str] = field(default_factory=list)
     activation: str | None = None
     layer: str | None = None
+    stream: int | None = None
     paused: int = 0
     failed: str | None = None
 
@@ -88,6 +103,18 @@ class Recorder(TorchDispatchMode):
         self._numbers[id(tensor)] = number
         self._alive.append(tensor)
         return number
+
+    def came_from_outside(self, tensor: torch.Tensor) -> bool:
+        """Tell whether a tensor was made of what came from outside the running layer, its stream apart."""
+        makers = {value: event for event in self.events for value in event.outputs}
+        pending = [self.number(tensor)]
+        seen = set(pending)
+        for value in pending:
+            event = makers.get(value)
+            inputs = event.inputs if event is not None else ()
+            pending.extend(taken for taken in inputs if taken not in seen)
+            seen.update(inputs)
+        return self.stream not in seen
 
     def describe_kernel(self, attributes: dict[str, object]) -> None:
         """Take the attributes of the score kernel that runs next."""
@@ -142,8 +169,10 @@ class FunctionListener(TorchFunctionMode):
 
     A dropout, since a CPU build of torch has no operator for one; a grouped matmul, since its operator refuses
     widths that its kernel's alignment rules out, which are nothing to a count; and a choice by value (which
-    experts were hit, which tokens hit one), since fake tensors have no values: the first expert is hit, by every
-    token, so that a loop over experts runs one of them, as one is what is counted.
+    experts were hit, which tokens hit one, how many rows each takes), since fake tensors have no values: the first
+    expert is hit, by every token, so that a loop over experts runs one of them, as one is what is counted. Of a mask
+    that came from outside the layer every entry is seen; a mask that is an index keeps every entry; a number that is
+    asked for outside the layers is zero.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -160,8 +189,18 @@ class FunctionListener(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch._grouped_mm and args[1].dim() == 3:
             return self._grouped_matmul(*args, **kwargs)
+        if func in _ASKS and self._recorder.layer is None:
+            return _NOTHING.get(args[0].dtype, 0)
+        if func is torch.Tensor.__format__ and args[0].dim() == 0:
+            # The number of an expert, in its module's name.
+            return format(0, *args[1:])
         if func in _FINDS and not kwargs.get("as_tuple"):
-            return self._first_entry(args[0])
+            from_outside = args[0].dim() == 1 and self._recorder.came_from_outside(args[0])
+            return self._every_entry(args[0]) if from_outside else self._first_entry(args[0])
+        if func is torch.Tensor.__getitem__ and isinstance(args[1], tuple) and any(map(_masks_one_dimension, args[1])):
+            args = (args[0], tuple(slice(None) if _masks_one_dimension(index) else index for index in args[1]))
+        if func in _SPLITS and any(isinstance(argument, _Groups) for argument in (*args, *kwargs.values())):
+            return self._all_in_the_first(args, kwargs)
         if func is torch.where and len(args) == 1:
             return self._every_column(args[0])
         return self._dropout(args, kwargs) if func in _DROPOUTS else func(*args, **kwargs)
@@ -182,6 +221,19 @@ class FunctionListener(TorchFunctionMode):
         self._recorder.hear("nonzero", [mask], [made], {})
         return made
 
+    def _every_entry(self, mask: torch.Tensor) -> torch.Tensor:
+        """Return every position of a mask that came from outside the layer, as `nonzero` does: (entries, 1)."""
+        with pause(self._recorder):
+            made = torch.arange(mask.shape[0]).unsqueeze(-1)
+        self._recorder.hear("nonzero", [mask], [made], {})
+        return made
+
+    def _all_in_the_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
+        """Split rows by the sizes of groups, all of them into the first."""
+        groups = next(argument for argument in (*args, *kwargs.values()) if isinstance(argument, _Groups))
+        rows: torch.Tensor = args[0]
+        return torch.split(rows, [rows.shape[0], *(0 for _ in groups[1:])])
+
     def _every_column(self, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return a position in each column of a mask, as `where` does: a tensor for each dimension."""
         with pause(self._recorder):
@@ -199,6 +251,22 @@ class FunctionListener(TorchFunctionMode):
             made = torch.empty_like(taken)
         self._recorder.hear(DROPOUT, [taken], [made], {"p": probability})
         return made
+
+
+def _masks_one_dimension(index: object) -> bool:
+    """Tell whether an index keeps entries of one dimension by truth; of a fake tensor all are kept."""
+    return isinstance(index, torch.Tensor) and index.dtype is torch.bool and index.dim() == 1
+
+
+@contextmanager
+def listing_groups() -> Iterator[None]:
+    """Let a fake tensor of group sizes be listed: how many there are, for a split of rows that follows."""
+
+    def listed(sizes: FakeTensor) -> list[int]:
+        return _Groups(sizes.shape[0])
+
+    with patch.object(FakeTensor, "tolist", listed):
+        yield
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from types import CodeType
 
 from torch import nn
 
-from census.blocks import Kernel
+from census.blocks import FeedForward, Kernel
+from census.dataflow import Source
 from census.errors import UnknownPartError
 from census.grouping import parameter_shapes
 from census.parts import LayerParts
@@ -24,8 +25,9 @@ class LayerShape:
 
     Attributes:
         attention: `full`, `sliding`, `chunked`, `linear`, `full_shared` and `sliding_shared` (keys and values come
-            from another layer), `hybrid` (attention beside a recurrence), or `none`.
-        ffn: `dense`, `moe`, or `none`.
+            from another layer), `cross` (they are projected from what came from outside the stack), `full_cross`
+            and `sliding_cross` (self- and cross-attention), `hybrid` (attention beside a recurrence), or `none`.
+        ffn: `dense`, `sparse` (most of its activations are cut to zero), `moe`, or `none`.
         params: the path and shape of every parameter.
     """
 
@@ -40,11 +42,12 @@ def flavours(parts: LayerParts) -> tuple[str, str]:
     Raises:
         UnknownPartError: nothing in it mixes tokens or feeds forward.
     """
-    found = {_flavour(kernel) for mixer in parts.mixers for kernel in mixer.kernels}
+    found = {_flavour(parts, kernel) for mixer in parts.mixers for kernel in mixer.kernels}
+    if len(found) == 2 and "cross" in found and "linear" not in found:
+        [reach] = found - {"cross"}
+        found = {f"{reach}_cross"}
     attention = "hybrid" if len(found) > 1 else found.pop() if found else "none"
-    ffn = "none"
-    for feed_forward in parts.feed_forwards:
-        ffn = "dense" if feed_forward.routed is None else "moe"
+    ffn = "none" if parts.feed_forward is None else _ffn(parts.feed_forward)
     if attention == ffn == "none" and not parts.mixers:
         raise UnknownPartError(
             f"{parts.run.path}: expected a score kernel, a recurrence or a feed-forward, found none; "
@@ -53,23 +56,32 @@ def flavours(parts: LayerParts) -> tuple[str, str]:
     return attention, ffn
 
 
-def _flavour(kernel: Kernel) -> str:
+def _ffn(feed_forward: FeedForward) -> str:
+    if feed_forward.routed is not None:
+        return "moe"
+    return "sparse" if feed_forward.dense is not None and feed_forward.dense.sparse else "dense"
+
+
+def _flavour(parts: LayerParts, kernel: Kernel) -> str:
     if not kernel.scores:
         return "linear"
     _, keys, values = kernel.roles
+    if keys and all(parts.graph.source(projection.data) is Source.EXTERNAL for projection in keys):
+        return "cross"
     return str(kernel.event.attributes["flavour"]) + ("" if keys or values else "_shared")
 
 
-def difference(one: LayerShape, other: LayerShape) -> str | None:
+def difference(one: LayerShape, other: LayerShape, optional: tuple[str, ...] = ()) -> str | None:
     """Return how two shapes' feed-forwards or parameters differ, None where they do not.
 
-    A window does not make a layer another: the attention's reach alone is no difference.
+    A window does not make a layer another: the attention's reach alone is no difference. Nor do parameters under
+    a name that is `optional`.
     """
     if one.ffn != other.ffn:
         return f"their feed-forward ({one.ffn} against {other.ffn})"
     mine, theirs = dict(one.params), dict(other.params)
     for path in {**mine, **theirs}:
-        if mine.get(path) != theirs.get(path):
+        if set(path.split(".")).isdisjoint(optional) and mine.get(path) != theirs.get(path):
             return f"{path} ({mine.get(path, 'absent')} against {theirs.get(path, 'absent')})"
     return None
 

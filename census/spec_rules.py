@@ -20,7 +20,8 @@ _Read = TypeVar("_Read", bound="DataclassInstance")
 _MAY_BE_ZERO = frozenset({"num_shared_experts", "first_k_dense_replace", "layer_norms", "mtp_depth"})
 """Numbers of which zero says "looked, and there is none". A width, a head or a layer is never zero."""
 
-_LATENT_HEADS = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+_LATENT_HEADS = ("qk_nope_head_dim", "v_head_dim")
+"""What a latent attention always has; one without positions has no `qk_rope_head_dim`."""
 
 
 def read(

@@ -1,4 +1,4 @@
-"""The case table: published models as data, one entry a model, read from `cases/*.yaml`."""
+"""The case table: published models and model types as data, one entry each, read from `cases/*.yaml`."""
 
 from __future__ import annotations
 
@@ -38,17 +38,33 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Case:
-    """One published model, as facts of its config with their source."""
+    """One model, as facts of its config with their source: a published one, or a small one of a type.
+
+    Attributes:
+        name, group: its key, and the file it stands in.
+        model_type, config: the Transformers config, by its fields.
+        source: where the facts are from; of a type, where its layers were read.
+        arch: the family, absent where census cannot state the type.
+        model: the published model's name, absent for a type's small config.
+        parameters: the published parameter total.
+        resolver_differs: why the resolver reads a field of it otherwise, by field.
+        kinds: what a person read in the modeling file: by a name, layers of the config with their flavours and vector.
+        language_model: the type whose layers a multimodal type's language model has, where it is another.
+        refused: part of the reason why census cannot state it.
+    """
 
     name: str
     group: str
-    model: str
     model_type: str
-    arch: str
     config: Mapping[str, Any]
     source: str
+    arch: str = ""
+    model: str = ""
     parameters: Parameters | None = None
     resolver_differs: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    language_model: str = ""
+    refused: str = ""
 
     def __str__(self) -> str:
         return self.name
@@ -92,6 +108,8 @@ def _case(name: str, group: str, entry: dict[str, Any]) -> Case:
 
 
 CASES = load_cases()
+MEASURED = {name: case for name, case in CASES.items() if not case.refused}
+PUBLISHED = {name: case for name, case in CASES.items() if case.model}
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """What is measured is what the goldens pin, and each golden has its case."""
 
 from census.golden import golden_path, read_golden
-from test_models.case_table import CASES
+from test_models.case_table import MEASURED
 
 
 def test_a_case_is_what_its_golden_pins(case, check_golden):
@@ -9,7 +9,7 @@ def test_a_case_is_what_its_golden_pins(case, check_golden):
 
 
 def test_every_golden_has_a_case(golden_root):
-    expected = {golden_path(golden_root, case.model_type, name) for name, case in CASES.items()}
+    expected = {golden_path(golden_root, case.model_type, name) for name, case in MEASURED.items()}
     orphans = sorted(str(path) for path in set(golden_root.rglob("*")) - expected if path.is_file())
     assert not orphans, f"goldens without a case: {', '.join(orphans)}; delete them, or add their cases"
 

@@ -30,8 +30,8 @@ FAMILIES = {
     "t5": (
         "decoder",
         {
-            "encoder": (None, None, (4, 1, 2, 2, 5, 2, 4, 1, 1, 0)),
-            "decoder": (None, None, (8, 2, 2, 4, 7, 3, 6, 1, 1, 0)),
+            "encoder": ("full", "dense", (4, 2, 2, 1, 3, 2, 4, 1, 1, 0)),
+            "decoder": ("full_cross", "dense", (8, 4, 2, 2, 4, 3, 6, 2, 1, 0)),
         },
     ),
     "vision": ("encoder", {"encoder": (None, None, (4, 2, 2, 1, 0, 2, 4, 1, 1, 0))}),
@@ -104,13 +104,14 @@ def test_a_family_without_a_kind_names_those_it_has_and_the_families_that_have_o
     assert str(caught.value) == (
         "family qwen: expected one kind for a layer of attention linear and feed-forward moe, found none "
         "among decoder (attention full, feed-forward any); pass --arch (arch=) with a family that has one "
-        "(jamba, qwen3_5), or the file of a profile of your own"
+        "(jamba, qwen3_5, qwen4_exp), or the file of a profile of your own"
     )
 
 
-def test_a_layer_that_fits_several_kinds_is_refused():
+def test_a_layer_that_fits_several_kinds_is_refused(tmp_path):
+    twins = profile_of(tmp_path, kinds(("encoder", ""), ("decoder", "")))
     with pytest.raises(KindError, match="found several: encoder, decoder among"):
-        load_op_profile("t5").kind_for("full", "dense")
+        twins.kind_for("full", "dense")
 
 
 def test_an_unknown_family_is_refused_with_the_nearest_and_all_known():
@@ -143,13 +144,15 @@ def test_a_profile_of_ones_own_is_named_after_its_file(tmp_path):
         (kinds(("a", "")) + "extra: 1", "extra: expected one of kinds, default, found an unknown field"),
         (
             kinds(("a", ", fn: moe")),
-            "kinds.a: fn: expected one of ops, attention, ffn, found an unknown field",
+            "kinds.a: fn: expected one of ops, attention, ffn, norms, optional, found an unknown field",
         ),
-        (kinds(("a", ", ffn: sparse")), "kinds.a: ffn: expected one of dense, moe, none, found 'sparse'"),
+        (kinds(("a", ", ffn: wide")), "kinds.a: ffn: expected one of dense, sparse, moe, none, found 'wide'"),
         (
             kinds(("a", ", attention: null")),
-            "kinds.a: attention: expected one of full, linear, sliding, chunked, ",
+            "kinds.a: attention: expected one of full, full_nope, linear, sliding, chunked, ",
         ),
+        (kinds(("a", ", norms: 3")), "kinds.a: norms: expected the kind's normOp, 2, found 3; correct one"),
+        (kinds(("a", ", optional: bias")), "kinds.a: optional: expected a list of names of modules or parameters"),
         (kinds(("a", "")).replace(", linrec: 0", ""), "kinds.a.ops: linrec: expected a value, found nothing"),
         (kinds(("a", "")).replace("linrec", "linrecs"), "kinds.a.ops: linrecs: expected a field of OpCounts"),
         (kinds(("a", "")).replace("attMM: 4", "attMM: 4.0"), "kinds.a.ops: attMM: expected a whole number"),

@@ -36,11 +36,11 @@ def totals(model: torch.nn.Module) -> dict[str, int]:
     }
 
 
-def test_the_built_parameters_are_the_published_ones(case):
-    if case.parameters is None:
-        pytest.skip(f"{case}: no exact total is published")
-    stated = case.parameters
-    built = totals(published_model(case))[stated.counted]
+def test_the_built_parameters_are_the_published_ones(published):
+    if published.parameters is None:
+        pytest.skip(f"{published}: no exact total is published")
+    stated = published.parameters
+    built = totals(published_model(published))[stated.counted]
     terms = {term["what"]: term["numel"] for term in stated.terms}
     assert built + sum(terms.values()) == stated.published, f"{built} built, {terms}, published: {stated.source}"
 

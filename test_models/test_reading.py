@@ -209,8 +209,39 @@ def test_a_projection_after_an_activation_on_the_kernels_branch_is_refused():
     layer = Layer()
     attended = layer.attention(layer.norm(0, "ln1"))
     active = layer.run("aten.relu", [attended], 1, TOKENS, WIDTH, module="odd")
+    with pytest.raises(UnknownPartError, match=r"layers\.0\.odd.*: expected projections up from .* found odd\.down"):
+        layer.vector(layer.add(0, layer.project(active, "odd.down", WIDTH, WIDTH)))
+
+
+def test_an_activation_straight_after_a_kernel_is_refused():
+    layer = Layer()
+    attended = layer.attend(layer.norm(0, "ln1"))
+    active = layer.run("aten.relu", [attended], 1, TOKENS, WIDTH, module="odd")
     with pytest.raises(UnknownPartError, match=r"layers\.0\.odd: expected projections alone .* aten\.relu"):
         layer.vector(layer.add(0, layer.project(active, "odd.down", WIDTH, WIDTH)))
+
+
+def test_a_feed_forward_of_an_attentions_output_is_a_region_of_its_own():
+    layer = Layer()
+    attended = layer.attention(layer.norm(0, "ln1"))
+    fed = layer.feed_forward(layer.norm(attended, "ln2"))
+    assert layer.vector(layer.add(0, fed)) == [4, 2, 2, 1, 0, 2, 4, 1, 1, 0]
+
+
+def test_a_feed_forwards_output_may_be_gated_by_a_projection_of_its_own():
+    layer = Layer()
+    entry = layer.norm(0, "ln")
+    gate = layer.run("aten.sigmoid", [layer.project(entry, "mlp.gate", WIDTH, WIDTH)], 1, TOKENS, WIDTH)
+    gated = layer.run("aten.mul", [gate, layer.feed_forward(entry)], 1, TOKENS, WIDTH)
+    assert layer.vector(layer.add(0, gated)) == [0, 0, 2, 0, 0, 1, 2, 0, 1, 0]
+
+
+def test_a_low_rank_map_of_the_stream_is_no_feed_forward():
+    layer = Layer()
+    entry = layer.norm(0, "ln")
+    narrow = layer.project(layer.project(entry, "low.left", WIDTH, 2), "low.right", 2, WIDTH)
+    mapped = layer.add(0, narrow)
+    assert layer.vector(layer.add(mapped, layer.feed_forward(entry))) == [0, 0, 2, 0, 0, 1, 2, 0, 1, 0]
 
 
 def test_reading_imports_no_torch():

@@ -7,7 +7,7 @@ import pytest
 
 from census import census_kind
 from census.spec import OpCounts
-from test_models.case_table import CASES, census_of
+from test_models.case_table import PUBLISHED, census_of
 from test_models.families import FAMILIES
 
 DECODER = (4, 2, 3, 1, 0, 2, 4, 1, 1, 0)
@@ -42,7 +42,7 @@ BY_TYPE = {
     "model",
     [
         pytest.param(case, id=name, marks=pytest.mark.xdist_group(name))
-        for name, case in CASES.items()
+        for name, case in PUBLISHED.items()
         if case.model_type in BY_TYPE
     ],
 )
@@ -54,7 +54,7 @@ def test_every_kind_of_a_case_runs_the_vector_its_source_shows(model):
 
 def test_the_vector_is_known_for_every_type_of_the_four_groups():
     groups = {"dense", "moe", "mla", "gated_delta"}
-    assert {case.model_type for case in CASES.values() if case.group in groups} <= set(BY_TYPE)
+    assert {case.model_type for case in PUBLISHED.values() if case.group in groups} <= set(BY_TYPE)
 
 
 def test_a_delta_rule_layer_runs_no_softmax_and_one_recurrence():

@@ -14,10 +14,10 @@ GROUPS_WITH_RULES = {"dense", "moe", "mla", "gated_delta"}
 """Groups whose every field the resolver has a rule for; elsewhere it may leave out what no field states."""
 
 
-def test_the_resolver_agrees_with_the_census_or_the_case_states_the_cause(case):
-    spec = census_of(case.name).spec
+def test_the_resolver_agrees_with_the_census_or_the_case_states_the_cause(published):
+    spec = census_of(published.name).spec
     try:
-        resolved = resolve_model_spec(case.config_object, {"name": case.name, "arch": case.arch})
+        resolved = resolve_model_spec(published.config_object, {"name": published.name, "arch": published.arch})
     except CensusError as error:
         differences = {"refused": str(error)}
     else:
@@ -25,9 +25,9 @@ def test_the_resolver_agrees_with_the_census_or_the_case_states_the_cause(case):
             difference.path: str(difference)
             for difference in diff_specs(spec, resolved)
             if difference.path.split(".")[0] not in NOT_MEASURED
-            and (case.group in GROUPS_WITH_RULES or difference.found is not ABSENT)
+            and (published.group in GROUPS_WITH_RULES or difference.found is not ABSENT)
         }
-    unstated = [text for path, text in differences.items() if path not in case.resolver_differs]
+    unstated = [text for path, text in differences.items() if path not in published.resolver_differs]
     assert not unstated, f"measured -> resolved: {unstated}; find out who is right, then state the cause in the case"
-    healed = set(case.resolver_differs) - set(differences)
+    healed = set(published.resolver_differs) - set(differences)
     assert not healed, f"stated to differ and does not: {healed}; delete it from the case's resolver_differs"

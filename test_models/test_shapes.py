@@ -11,11 +11,11 @@ from census.grouping import layer_signatures
 from census.measurement import forward
 from census.parts import LayerParts
 from census.shapes import flavours
-from test_models.case_table import CASES
+from test_models.case_table import PUBLISHED
 from test_models.families import FAMILIES
 
 # One case of each class of layers: the static reading needs a build of the whole stack.
-ONE_OF_EACH_TYPE = list({case.model_type: case for case in reversed(CASES.values())}.values())
+ONE_OF_EACH_TYPE = list({case.model_type: case for case in reversed(PUBLISHED.values())}.values())
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
@@ -72,4 +72,4 @@ def test_a_layer_is_counted_as_often_as_it_runs(monkeypatch):
     monkeypatch.setattr(LlamaModel, "forward", twice_through_the_first_layer)
     census = FAMILIES["llama"].measure()
     assert census.stack == ("decoder",) * 3
-    assert census.evidence["num_hidden_layers"] == "model.layers: 2 layers, 3 executions"
+    assert census.evidence["num_hidden_layers"] == "model.layers.0 to model.layers.1: 2 layers, 3 executions"
