@@ -55,7 +55,7 @@ class Projection:
         event: the matmul.
         data: the value it projects.
         weights: the parameters the weight is made of.
-        bias: the parameters added to its output.
+        bias: the parameters added to its output, of the module it runs in or of one around that.
         in_features: the width it takes.
         out_features: the width it returns.
         groups: how many such weights lie side by side: the experts of a routed one, else 1.
@@ -208,7 +208,7 @@ class DataFlow:
             event=event,
             data=data,
             weights=self.weights(weight),
-            bias=tuple(name for value in bias for name in self.weights(value)),
+            bias=tuple(name for value in bias for name in self.weights(value) if _held_around(event.module, name)),
             in_features=in_features,
             out_features=out_features,
             groups=groups,
@@ -258,6 +258,12 @@ class DataFlow:
             if min(sources) >= Source.EXTERNAL and max(sources) is Source.FLUID:
                 found[event.outputs[0]] = operands[:2]
         return found
+
+
+def _held_around(module: str, name: str) -> bool:
+    """Tell whether a parameter is held by a module or by one it stands in: a residual scaling's is no matmul's bias."""
+    owner, _, _ = name.rpartition(".")
+    return not owner or f"{module}.".startswith(f"{owner}.")
 
 
 def _matmul_operands(event: Event) -> tuple[int, int, bool] | None:

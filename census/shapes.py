@@ -134,7 +134,9 @@ def _multiplies(method: Callable[..., object]) -> bool:
 
 
 def _reach(layer: nn.Module, attention: nn.Module) -> str:
-    """Return how far an attention reaches, by the first that says so: a layer type, a window, its config."""
+    """Return how far an attention reaches, by what says so first: its arguments, a layer type, a window, its config."""
+    if "cross_attention_states" in inspect.signature(attention.forward).parameters:
+        return "cross"
     config, index = getattr(attention, "config", None), getattr(attention, "layer_idx", None)
     types = getattr(config, "layer_types", None)
     stated = [getattr(holder, name, None) for holder in (attention, layer) for name in ("layer_type", "attention_type")]
@@ -150,7 +152,8 @@ def _reach(layer: nn.Module, attention: nn.Module) -> str:
 def _ffn_flavour(layer: nn.Module) -> str:
     """Return `moe` or `dense` by the parameters that no token mixer holds, `none` where all are vectors."""
     feeding = [child for child in layer.children() if not any(map(_mixing, child.modules()))]
-    ranks = {parameter.dim() for child in feeding for parameter in child.parameters()}
+    # A vector stored as (1, 1, width), as RWKV's mixing weights, is a vector.
+    ranks = {sum(size > 1 for size in parameter.shape) for child in feeding for parameter in child.parameters()}
     return "moe" if 3 in ranks else "dense" if 2 in ranks else "none"
 
 
