@@ -83,15 +83,19 @@ def lightning_attentions(flow: DataFlow) -> tuple[Event, ...]:
         for weighed in _weighed_by(flow, scores):
             module = flow.producer[scores].module
             blocks.setdefault(module, []).append((query, key, flow.mixing_matmuls[weighed][1], weighed))
-    return tuple(
-        Event(
-            RECURRENCE + "lightning_attention",
-            module,
-            found[0][:3],
-            tuple(weighed for *_, weighed in found),
-            attributes={"heads": _all_heads(flow, found[0][:3], found[0][3])},
-        )
-        for module, found in blocks.items()
+    return tuple(_lightning_attention(flow, module, found) for module, found in blocks.items())
+
+
+def _lightning_attention(flow: DataFlow, module: str, blocks: list[tuple[int, int, int, int]]) -> Event:
+    query, key, value, weighed = blocks[0]
+    heads = _all_heads(flow, (query, key, value), weighed)
+    (_, key_width), (number, value_width) = heads[1:]
+    return Event(
+        RECURRENCE + "lightning_attention",
+        module,
+        (query, key, value),
+        tuple(weighed for *_, weighed in blocks),
+        attributes={"heads": heads, "state": number * key_width * value_width},
     )
 
 

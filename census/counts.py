@@ -12,12 +12,15 @@ from census.blocks import FeedForward, Mixer, Mlp
 from census.errors import UnknownPartError
 from census.parts import LayerParts
 
+Stated = int | tuple[int, ...]
+"""A number, a flag, or several numbers in order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:
     """A measured value and its evidence: the module, operator or parameter that stated it."""
 
-    value: int
+    value: Stated
     evidence: str
 
 

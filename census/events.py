@@ -46,7 +46,7 @@ class Event:
         outputs: the tensors it returned or wrote.
         scalars: its arguments that are no tensors, in order, keyword arguments last.
         activation: path of the activation module it ran in, or None.
-        attributes: what a kernel or recurrence states of itself (its window, its dropout, its heads).
+        attributes: what a kernel or recurrence states of itself (its window, its dropout, its heads, its state's size).
     """
 
     op: str

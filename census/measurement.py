@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from census.build import BuiltModel, build
 from census.config import text_config
-from census.counts import Fact, op_facts
+from census.counts import Fact, Stated, op_facts
+from census.details import detail_facts
 from census.dims import dim_facts
 from census.errors import BuildError, ConfigError, KindError
 from census.events import Recording
@@ -21,7 +22,7 @@ from census.grouping import parameter_shapes
 from census.listening import record
 from census.op_profile import OpProfile, infer_arch, load_op_profile
 from census.parts import LayerParts
-from census.shapes import LayerShape, difference, flavours
+from census.shapes import LayerShape, difference, flavours, mixers_of
 from census.spec import ModelSpec, OpCounts, fold_layers
 
 if TYPE_CHECKING:
@@ -64,15 +65,19 @@ class KindCensus:
     Attributes:
         ops: the op vector.
         dims: the spec fields it states: widths, numbers and flags.
+        details: what it states beside them, by the fields of a `KindSpec`.
         evidence: for every op and field, the module, operator or parameter that stated it.
         shape: how the layer is built.
+        mixers: what mixes its tokens: an attention's flavour, a recurrence's name, `short_convolution`.
         positions: whether its score kernels' keys are moved by their positions, None where it has no such kernel.
     """
 
     ops: OpCounts
-    dims: Mapping[str, int | bool]
+    dims: Mapping[str, Stated]
+    details: Mapping[str, Stated]
     evidence: Mapping[str, str]
     shape: LayerShape
+    mixers: tuple[str, ...]
     positions: bool | None = None
 
 
@@ -170,6 +175,8 @@ def measure(
         for flavour, (_, run) in zip(attention, recording.executions, strict=True)
     )
     kinds = _kinds(profile, built, recording, stack, read)
+    beside = _beside(profile, built, recording, stack, read)
+    kinds = {kind: _with_details(census, beside[kind]) for kind, census in kinds.items()}
     facts = _model_facts(config, built, kinds, stack)
     ops = {kind: kinds[kind].ops if kind in kinds else profile.kinds[kind].ops for kind in profile.kinds}
     spec = ModelSpec.from_dict(
@@ -179,6 +186,7 @@ def measure(
             **{field: fact.value for field, fact in facts.items()},
             "ops": {kind: counts.to_dict() for kind, counts in ops.items()},
             "layers": [group.to_dict() for group in fold_layers(stack)],
+            "kinds": {kind: _kind_spec(kinds[kind], stack.count(kind), beside[kind]) for kind in kinds},
         },
         where=f"census of {name}",
     )
@@ -240,12 +248,18 @@ def read_layer(built: BuiltModel, recording: Recording, index: int, run: int) ->
     """Read one execution. Pure: what was heard goes in, counts and dims come out."""
     parts = LayerParts(recording, recording.runs[run])
     attention, ffn = flavours(parts)
-    ops, dims = op_facts(parts), dim_facts(parts)
+    ops, dims, details = op_facts(parts), dim_facts(parts), detail_facts(parts)
+    if "index_n_heads" in details and "index_topk" not in details:
+        stated = getattr(text_config(built.config), "index_topk", None)
+        if type(stated) is int:
+            details["index_topk"] = Fact(stated, "config: index_topk; every one of so few tokens is kept")
     return KindCensus(
         OpCounts.from_dict({op: fact.value for op, fact in ops.items()}, where=built.paths[index]),
         {field: fact.value for field, fact in dims.items()},
-        {field: fact.evidence for field, fact in {**dims, **ops}.items()},
+        {field: fact.value for field, fact in details.items()},
+        {field: fact.evidence for field, fact in {**details, **dims, **ops}.items()},
         LayerShape(attention, ffn, parameter_shapes(built.layers[index])),
+        mixers_of(parts),
         parts.positions,
     )
 
@@ -277,6 +291,52 @@ def _kinds(
             found[kind] = (first, _with_flags_of(census, read[run]))
         compared.add((kind, run))
     return {kind: census for kind, (_, census) in found.items()}
+
+
+def _beside(
+    profile: OpProfile,
+    built: BuiltModel,
+    recording: Recording,
+    stack: Sequence[str],
+    read: Mapping[int, KindCensus],
+) -> dict[str, dict[str, tuple[Fact, list[int]]]]:
+    """Return what each kind states beside its dimensions, each with the places in the stack of the layers that do."""
+    some_move = any(kind.positions for kind in read.values())
+    found: dict[str, dict[str, tuple[Fact, list[int]]]] = {kind: {} for kind in dict.fromkeys(stack)}
+    for place, ((index, run), kind) in enumerate(zip(recording.executions, stack, strict=True)):
+        facts = {field: Fact(value, read[run].evidence[field]) for field, value in read[run].details.items()}
+        if some_move and read[run].positions is False:
+            facts["no_rope"] = Fact(True, f"{built.paths[index]}: keys as they were projected")
+        for field, fact in facts.items():
+            first, places = found[kind].setdefault(field, (fact, []))
+            if first.value != fact.value:
+                raise KindError(
+                    f"family {profile.arch}: kind '{kind}' would price two different layers as one: "
+                    f"{built.paths[index]} has {field} {fact.value}, layer {places[0]} of the stack {first.value}; "
+                    f"pass --arch with a family that tells them apart, or a profile of your own"
+                )
+            places.append(place)
+    return found
+
+
+def _kind_spec(kind: KindCensus, layers: int, beside: Mapping[str, tuple[Fact, list[int]]]) -> dict[str, Any]:
+    """Return what one layer of a kind states, and which of its layers state what not all of them do."""
+    some = {field: places for field, (_, places) in beside.items() if len(places) < layers}
+    return {
+        **kind.dims,
+        **{field: fact.value for field, (fact, _) in beside.items()},
+        **({"layers_with": some} if some else {}),
+    }
+
+
+def _with_details(kind: KindCensus, beside: Mapping[str, tuple[Fact, list[int]]]) -> KindCensus:
+    """Return a kind's census with what any of its layers states."""
+    facts = {field: fact for field, (fact, _) in beside.items()}
+    return dataclasses.replace(
+        kind,
+        details={field: fact.value for field, fact in facts.items()},
+        evidence={**{field: fact.evidence for field, fact in facts.items()}, **kind.evidence},
+    )
 
 
 def _priced_differently(one: KindCensus, other: KindCensus) -> str | None:

@@ -59,7 +59,7 @@ class OpCounts(Mapping[str, int]):
         return len(OPS)
 
     @classmethod
-    def from_dict(cls, ops: Mapping[str, int], where: str = "ops") -> OpCounts:
+    def from_dict(cls, ops: Mapping[str, object], where: str = "ops") -> OpCounts:
         """Return the vector a mapping states; it names every op and nothing else.
 
         Raises:

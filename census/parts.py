@@ -433,6 +433,57 @@ class LayerParts:
         return tuple(norm for norm in graph.norms.values() if norm.output in reached)
 
     @cached_property
+    def norms_of_branches(self) -> tuple[tuple[Norm, ...], ...]:
+        """The layer's own norms by residual branch: a branch has those at its ends, and those after its sum.
+
+        Attention and feed-forward in parallel are one branch where one input feeds both, as they are one region.
+        Norms of the stream itself follow the sums, or, where one stands before all of them, precede the branches.
+        """
+        graph = self.graph
+        halves = (([t for t in b if self._mixes(t)], [t for t in b if not self._mixes(t)]) for b in self._branches)
+        branches = [half for branch in halves for half in branch if half]
+        closures = [frozenset().union(*(term.closure for term in branch)) for branch in branches]
+        ends = [max(self._place(term.root) for term in branch) for branch in branches]
+        of_stream = [n for n in self.norms if graph.on_stream(n.input) and n.output in graph.toward_output]
+        leading = any(self._place(norm.output) < min(ends) for norm in of_stream)
+        found: list[list[Norm]] = [[] for _ in branches]
+        for norm in self.norms:
+            if norm in of_stream:
+                passed = sum(end < self._place(norm.output) for end in ends)
+                place = min(passed, len(ends) - 1) if leading else max(passed - 1, 0)
+            else:
+                taken = [place for place, closure in enumerate(closures) if norm.output in closure]
+                summed = set(self._roots(norm.input))
+                place = (taken or [place for place, c in enumerate(closures) if not summed.isdisjoint(c)])[0]
+            found[place].append(norm)
+        entries = [self._entries(tuple(p for t in branch for p in self._projections_of(t))) for branch in branches]
+        # Where one input feeds two branches (a parallel layer), they are one; what projects nothing is none.
+        dropped = [
+            place for place, entry in enumerate(entries) if not found[place] and (not entry or entry in entries[:place])
+        ]
+        return tuple(tuple(norms) for place, norms in enumerate(found) if place not in dropped)
+
+    def _place(self, value: int) -> int:
+        """Return when a value was made, in the order of events; -1 for what the layer was given."""
+        event = self.graph.producer.get(value)
+        return -1 if event is None else self.graph.order[id(event)]
+
+    @cached_property
+    def index_choice(self) -> tuple[Event, int] | None:
+        """The choice of a sparse attention's entries: the top-k, and the queries whose scores it takes.
+
+        It scores tokens against each other, which a router's choice does not.
+        """
+        graph = self.graph
+        for event in self.run.events:
+            if event.op == "aten.topk":
+                made_of = graph.walk_back(event.inputs[:1], lambda value: value in graph.stream)
+                scores = [value for value in made_of if value in graph.mixing_matmuls]
+                if scores:
+                    return event, graph.mixing_matmuls[scores[-1]][0]
+        return None
+
+    @cached_property
     def positions(self) -> bool | None:
         """Whether score kernels' keys are moved by their positions: made of a table from outside the layer too.
 

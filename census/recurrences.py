@@ -20,10 +20,19 @@ from census.events import Shape
 ShapeRule = Callable[..., object]
 Heads = Callable[[Shape], tuple[int, int]]
 """From a role's shape to (heads, width of a head)."""
+AllHeads = tuple[tuple[int, int] | None, tuple[int, int] | None, tuple[int, int] | None]
+"""(heads, width of a head) of what plays queries, keys and values; None for what is not taken."""
+StateSize = Callable[[int, int, int], int]
+"""From (heads of the values, width of a key, width of a value) to the elements of one sequence's state."""
 
 
 def _last_two(shape: Shape) -> tuple[int, int]:
     return shape[-2], shape[-1]
+
+
+def _outer_products(heads: int, key_width: int, value_width: int) -> int:
+    """A sum of outer products of keys and values: a matrix a head."""
+    return heads * key_width * value_width
 
 
 @dataclass(frozen=True)
@@ -34,13 +43,21 @@ class Recurrence:
         name: what it computes, as the field calls it.
         roles: the arguments that play queries, keys and values, in this order; None for one it does not take.
         heads: how the shape of a role states its heads and their width, for queries, keys and values.
+        state: how many elements the state of one sequence has.
         outputs: from the function's own arguments to what it returns, computing nothing.
     """
 
     name: str
     roles: tuple[str | None, str | None, str | None]
     heads: tuple[Heads, Heads, Heads]
+    state: StateSize
     outputs: ShapeRule
+
+    def state_size(self, heads: AllHeads) -> int:
+        """Return the elements of one sequence's state, of heads and widths of what plays queries, keys and values."""
+        _, keys, values = heads
+        assert values is not None, "every recurrence takes values"
+        return self.state(values[0], 1 if keys is None else keys[1], values[1])
 
 
 RECURRENT_MODULES = frozenset(
@@ -59,6 +76,7 @@ def recurrence(
     functions: tuple[str, ...],
     roles: tuple[str | None, str | None, str | None],
     heads: tuple[Heads, Heads, Heads] = (_last_two, _last_two, _last_two),
+    state: StateSize = _outer_products,
 ) -> Callable[[ShapeRule], ShapeRule]:
     """Register the decorated shape rule for the functions of these names.
 
@@ -67,6 +85,7 @@ def recurrence(
         functions: `__name__` of every function or method of a modeling file that computes it.
         roles: the arguments that play queries, keys and values; None for one it does not take.
         heads: how their shapes state heads and widths; if left out, by their last two dimensions.
+        state: how many elements the state of one sequence has; if left out, a matrix of key by value width a head.
 
     Raises:
         ValueError: a function is registered already.
@@ -76,7 +95,7 @@ def recurrence(
         for function in functions:
             if function in _TABLE:
                 raise ValueError(f"recurrence {name}: {function} already computes {_TABLE[function].name}")
-            _TABLE[function] = Recurrence(name, roles, heads, outputs)
+            _TABLE[function] = Recurrence(name, roles, heads, state, outputs)
         return outputs
 
     return register
@@ -147,9 +166,18 @@ def _rg_lru(hidden_states: torch.Tensor, **_: object) -> tuple[torch.Tensor, Non
     return torch.empty_like(hidden_states), None
 
 
-@recurrence("rwkv_wkv", functions=("rwkv_linear_attention",), roles=(None, "key", "value"), heads=(_channels,) * 3)
+@recurrence(
+    "rwkv_wkv",
+    functions=("rwkv_linear_attention",),
+    roles=(None, "key", "value"),
+    heads=(_channels,) * 3,
+    state=lambda heads, key_width, value_width: 3 * heads,
+)
 def _rwkv(value: torch.Tensor, **_: object) -> tuple[torch.Tensor, None]:
-    """Keys and values are (batch, sequence, width), a head a channel; the receptance is a gate outside."""
+    """Keys and values are (batch, sequence, width), a head a channel; the receptance is a gate outside.
+
+    The state is a weighted sum, the sum of its weights and their greatest exponent, a channel each.
+    """
     return torch.empty_like(value), None
 
 
@@ -166,10 +194,14 @@ def _heads_first(shape: Shape) -> tuple[int, int]:
     ),
     roles=("query", "key", "value"),
     heads=(_heads_first,) * 3,
+    state=lambda heads, key_width, value_width: heads * (key_width * value_width + key_width + 1),
 )
 def _mlstm(
     value: torch.Tensor, return_last_states: bool = False, **_: object
 ) -> torch.Tensor | tuple[torch.Tensor, None]:
-    """Queries, keys and values are (batch, heads, sequence, width); the output is shaped as the values."""
+    """Queries, keys and values are (batch, heads, sequence, width); the output is shaped as the values.
+
+    The state is a matrix, a normalizer as wide as a key and a stabilizer a head (Beck et al. 2024, section 2.3).
+    """
     output = torch.empty_like(value)
     return (output, None) if return_last_states else output

@@ -56,6 +56,17 @@ def flavours(parts: LayerParts) -> tuple[str, str]:
     return attention, ffn
 
 
+def mixers_of(parts: LayerParts) -> tuple[str, ...]:
+    """Return what mixes a layer's tokens, each once: an attention's flavour, a recurrence's name, a convolution."""
+    names = [
+        f"{_flavour(parts, kernel)}_attention" if kernel.scores else kernel.name
+        for mixer in parts.mixers
+        for kernel in mixer.kernels
+    ]
+    alone = [mixer for mixer in parts.mixers if not mixer.kernels]
+    return tuple(dict.fromkeys([*names, *("short_convolution" for _ in alone)]))
+
+
 def _ffn(feed_forward: FeedForward) -> str:
     if feed_forward.routed is not None:
         return "moe"

@@ -15,6 +15,7 @@ from typing import Any
 
 from census import strict_yaml
 from census.errors import ModelSpecError
+from census.kind_spec import KindSpec
 from census.op_counts import OpCounts
 from census.spec_rules import (
     check_model,
@@ -29,6 +30,7 @@ from census.spec_rules import (
 __all__ = [
     "ABSENT",
     "FieldDifference",
+    "KindSpec",
     "LayerGroup",
     "ModelSpec",
     "OpCounts",
@@ -130,7 +132,7 @@ class ModelSpec:
 
     The first five fields are needed, all others are None where nobody stated them. With latent attention
     `head_dim` is the value head's width. `ops` names the vector of every kind, `layers` the stack in order,
-    `vision` the tower of a multimodal model.
+    `kinds` what one layer of each kind that the model has states of itself, `vision` the tower of a multimodal model.
 
     Raises:
         ModelSpecError: a field is not of its type, or fields contradict each other.
@@ -177,6 +179,7 @@ class ModelSpec:
     layer_types: tuple[str, ...] | None = None
     ops: Mapping[str, OpCounts] | None = None
     layers: tuple[LayerGroup, ...] | None = None
+    kinds: Mapping[str, KindSpec] | None = None
     vision: VisionSpec | None = None
 
     def __post_init__(self) -> None:
@@ -210,7 +213,7 @@ class ModelSpec:
         return read(cls, strict_yaml.load(text, where, ModelSpecError), f"{where}: ", _MODEL_PARTS)
 
     def to_yaml(self) -> str:
-        """Return the spec as YAML, each op vector and each group of layers on one line."""
+        """Return the spec as YAML, each op vector, kind and group of layers on one line."""
         return strict_yaml.dump(readable_spec(self.to_dict()))
 
 
@@ -236,12 +239,22 @@ def _read_ops(data: object, path: str) -> dict[str, OpCounts]:
     return {kind: read(OpCounts, ops, f"{path}.{kind}.") for kind, ops in read_mapping(data, path).items()}
 
 
+def _read_kinds(data: object, path: str) -> dict[str, KindSpec]:
+    return {kind: KindSpec.from_dict(stated, f"{path}.{kind}") for kind, stated in read_mapping(data, path).items()}
+
+
 def _read_vision(data: object, path: str) -> VisionSpec:
     return read(VisionSpec, data, f"{path}.", _VISION_PARTS)
 
 
 _VISION_PARTS = {"layers": _read_layers}
-_MODEL_PARTS = {"layer_types": _read_names, "ops": _read_ops, "layers": _read_layers, "vision": _read_vision}
+_MODEL_PARTS = {
+    "layer_types": _read_names,
+    "ops": _read_ops,
+    "layers": _read_layers,
+    "kinds": _read_kinds,
+    "vision": _read_vision,
+}
 
 
 def _stated(spec: ModelSpec | VisionSpec) -> dict[str, Any]:
@@ -250,7 +263,7 @@ def _stated(spec: ModelSpec | VisionSpec) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, LayerGroup | VisionSpec):
+    if isinstance(value, LayerGroup | KindSpec | VisionSpec):
         return value.to_dict()
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
@@ -258,10 +271,11 @@ def _plain(value: Any) -> Any:
 
 
 def readable_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a spec's mapping such that each op vector and each group of layers is dumped on one line."""
+    """Return a spec's mapping such that each op vector, kind and group of layers is dumped on one line."""
     readable = dict(spec)
-    if "ops" in spec:
-        readable["ops"] = {kind: strict_yaml.Flow(ops) for kind, ops in spec["ops"].items()}
+    for field in ("ops", "kinds"):
+        if field in spec:
+            readable[field] = {kind: strict_yaml.Flow(stated) for kind, stated in spec[field].items()}
     if "layers" in spec:
         readable["layers"] = [strict_yaml.Flow(group) for group in spec["layers"]]
     if "vision" in spec:

@@ -146,6 +146,7 @@ def check_model(spec: ModelSpec) -> None:
     """Refuse a model's spec whose fields contradict each other."""
     check_stack(spec.layers, spec.num_hidden_layers)
     _check_kinds(spec)
+    _check_kind_specs(spec)
     _check_attention(spec)
     _check_experts(spec)
     _check_depths(spec)
@@ -167,6 +168,16 @@ def _check_kinds(spec: ModelSpec) -> None:
                 group.kind,
                 "state its op vector",
             )
+
+
+def _check_kind_specs(spec: ModelSpec) -> None:
+    for name, kind in (spec.kinds or {}).items():
+        if spec.ops is not None and name not in spec.ops:
+            refuse(f"kinds.{name}", f"one of the kinds of ops ({', '.join(spec.ops)})", name, "state its op vector")
+        for field, places in (kind.layers_with or {}).items():
+            if places[-1] >= spec.num_hidden_layers:
+                last = spec.num_hidden_layers - 1
+                refuse(f"kinds.{name}.layers_with.{field}", f"places up to {last}", places[-1], "correct either")
 
 
 def _check_attention(spec: ModelSpec) -> None:

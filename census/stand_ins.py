@@ -72,10 +72,12 @@ def _stand_in(entry: Recurrence, function: Any, recorder: Recorder) -> Callable[
             if name not in entry.roles
             for tensor in tensors_of(argument)
         ]
-        heads = [
+        queries, keys, values = (
             None if part is None else heads(tuple(part.shape)) for part, heads in zip(parts, entry.heads, strict=True)
-        ]
-        recorder.hear(RECURRENCE + entry.name, taken + rest, list(tensors_of(result)), {"heads": tuple(heads)})
+        )
+        heads = (queries, keys, values)
+        attributes = {"heads": heads, "state": entry.state_size(heads)}
+        recorder.hear(RECURRENCE + entry.name, taken + rest, list(tensors_of(result)), attributes)
         return result
 
     return called

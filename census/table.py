@@ -15,7 +15,8 @@ def census_table(census: ModelCensus) -> str:
     blocks.append([f"stack  {folded_stack(census.stack)}"])
     for name, kind in census.kinds.items():
         shape = kind.shape
-        rows = [(op, str(count), kind.evidence[op]) for op, count in kind.ops.items()]
+        stated = {**kind.ops, **kind.details}
+        rows = [(field, _text(value), kind.evidence[field]) for field, value in stated.items()]
         blocks.append([f"{name}  (attention {shape.attention}, feed-forward {shape.ffn})", *columns(rows)])
     unmeasured = [name for name in spec["ops"] if name not in census.kinds]
     if unmeasured:
@@ -42,6 +43,8 @@ def _sum(groups: Sequence[tuple[str, int]]) -> str:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

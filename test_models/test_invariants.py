@@ -17,15 +17,21 @@ from test_models.families import FAMILIES
 families = pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
 
 
-def changed(before, after):
-    """Return the spec fields in which two censuses differ, with their values after."""
-    return {difference.path: difference.found for difference in diff_specs(before.spec, after.spec)}
+def changed(before, after, kinds=False):
+    """Return the spec fields in which two censuses differ, with their values after; those of kinds, or all others."""
+    found = {difference.path: difference.found for difference in diff_specs(before.spec, after.spec)}
+    return {path: value for path, value in found.items() if path.startswith("kinds.") == kinds}
+
+
+DERIVED = {"conv_dim", "conv_kernel_dim", "linear_state_size", "sliding_window"}
+"""What a kind states beside the model's fields, of which a changed field may change some."""
 
 
 @families
 @given(seq_length=st.integers(2, 700), batch=st.integers(1, 5))
 def test_nothing_depends_on_the_sequence_length_or_the_batch(family, seq_length, batch):
-    assert changed(family.base, family.measure(seq_length=seq_length, batch=batch)) == {}
+    after = family.measure(seq_length=seq_length, batch=batch)
+    assert changed(family.base, after) == changed(family.base, after, kinds=True) == {}
 
 
 @families
@@ -118,7 +124,12 @@ CHANGES = [
 def test_a_changed_field_changes_the_spec_field_of_its_meaning_and_no_other(model_type, field, values, expected, data):
     family = FAMILIES[model_type]
     value = data.draw(values, field)
-    assert changed(family.base, family.measure(**{field: value})) == expected(value)
+    after = family.measure(**{field: value})
+    assert changed(family.base, after) == expected(value)
+    of_kinds = {path.split(".")[-1]: found for path, found in changed(family.base, after, kinds=True).items()}
+    assert {field: found for field, found in of_kinds.items() if field not in DERIVED}.items() <= expected(
+        value
+    ).items()
 
 
 @pytest.mark.parametrize("model_type", ["llama", "mixtral", "gpt2", "olmo2"])

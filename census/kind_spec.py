@@ -1,0 +1,137 @@
+"""What one layer of a kind states: its own dimensions, and what stands beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from census.spec_rules import check_at_least, check_scalars, read, read_list, read_mapping, refuse
+
+
+@dataclass(frozen=True)
+class KindSpec:
+    """One layer of a kind. Widths are in elements; what a layer of the kind does not have is absent.
+
+    The dimensions and flags mean what the model's fields of the same name mean; a model's field is the first kind's
+    that states one, so kinds may differ from it. Beside them:
+
+    Attributes:
+        branch_norms: how many norms each residual branch has, in the order of the branches' sums; they add up to
+            `layer_norms`. Attention and feed-forward that one input feeds are one branch.
+        sliding_window: how many tokens back an attention reaches, itself included, as Transformers' mask has it.
+        attention_chunk_size: the tokens of a chunk, outside of which an attention does not reach.
+        no_rope: the attention's keys are not moved by their positions, as those of other layers are.
+        is_kv_shared_layer: keys and values are those that another layer projected.
+        index_n_heads, index_head_dim, index_topk: the heads of a sparse attention's indexer, their width, and how many
+            entries it keeps for a query.
+        attn_gate_per_head: the attention's output is scaled by one projected number a head.
+        linear_state_size: the elements of a recurrence's state, a sequence.
+        conv_dim, conv_kernel_dim: the channels that short convolutions run over, and their width in tokens.
+        moe_latent_size: the width that experts work in, where it is not the stream's.
+        zero_expert_num: experts a router also chooses among, which compute nothing.
+        residual_streams: how many residual streams run side by side (`hc_mult`, `altup_num_inputs`).
+        residual_low_rank: the rank of a linear branch beside the others (`laurel_rank`).
+        hidden_size_per_layer_input: the width of an input that the layer has of its own, by token.
+        layers_with: for a field that not every layer of the kind has, the places in the stack of those that have it.
+
+    Raises:
+        ModelSpecError: a field is not of its type.
+    """
+
+    hidden_size: int
+    num_attention_heads: int | None = None
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    qkv_bias: bool | None = None
+    o_bias: bool | None = None
+    qk_norm: bool | None = None
+    attn_output_gate: bool | None = None
+    q_lora_rank: int | None = None
+    kv_lora_rank: int | None = None
+    qk_nope_head_dim: int | None = None
+    qk_rope_head_dim: int | None = None
+    v_head_dim: int | None = None
+    linear_num_key_heads: int | None = None
+    linear_key_head_dim: int | None = None
+    linear_num_value_heads: int | None = None
+    linear_value_head_dim: int | None = None
+    linear_conv_kernel_dim: int | None = None
+    intermediate_size: int | None = None
+    mlp_bias: bool | None = None
+    num_experts: int | None = None
+    num_experts_per_tok: int | None = None
+    moe_intermediate_size: int | None = None
+    num_shared_experts: int | None = None
+    shared_expert_intermediate_size: int | None = None
+    shared_expert_gate: bool | None = None
+    layer_norms: int | None = None
+    norm_bias: bool | None = None
+    branch_norms: tuple[int, ...] | None = None
+    sliding_window: int | None = None
+    attention_chunk_size: int | None = None
+    no_rope: bool | None = None
+    is_kv_shared_layer: bool | None = None
+    index_n_heads: int | None = None
+    index_head_dim: int | None = None
+    index_topk: int | None = None
+    attn_gate_per_head: bool | None = None
+    linear_state_size: int | None = None
+    conv_dim: int | None = None
+    conv_kernel_dim: int | None = None
+    moe_latent_size: int | None = None
+    zero_expert_num: int | None = None
+    residual_streams: int | None = None
+    residual_low_rank: int | None = None
+    hidden_size_per_layer_input: int | None = None
+    layers_with: Mapping[str, tuple[int, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        check_scalars(self)
+        for place, norms in enumerate(self.branch_norms or ()):
+            check_at_least(0, f"branch_norms[{place}]", norms)
+        if self.branch_norms is not None and self.layer_norms not in (None, sum(self.branch_norms)):
+            refuse(
+                "branch_norms",
+                f"numbers that sum to layer_norms = {self.layer_norms}",
+                self.branch_norms,
+                "correct either",
+            )
+        for field, places in (self.layers_with or {}).items():
+            if getattr(self, str(field), None) is None:
+                refuse(
+                    f"layers_with.{field}", "a field that the kind states", field, "state its value, or leave it out"
+                )
+            for place in places:
+                check_at_least(0, f"layers_with.{field}", place)
+            if not places or list(places) != sorted(set(places)):
+                refuse(f"layers_with.{field}", "places in the stack, each once, in order", list(places), "sort them")
+
+    @classmethod
+    def from_dict(cls, kind: Mapping[str, Any], where: str = "kind") -> KindSpec:
+        """Return the kind that a mapping states.
+
+        Raises:
+            ModelSpecError: a field is unknown, missing or not of its type.
+        """
+        return read(cls, kind, f"{where}.", _PARTS)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kind as plain data, fields in their order, without what nobody stated."""
+        stated = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in stated.items()}
+        if self.layers_with is not None:
+            plain["layers_with"] = {field: list(places) for field, places in self.layers_with.items()}
+        return {name: value for name, value in plain.items() if value is not None}
+
+
+def _read_numbers(data: object, path: str) -> tuple[Any, ...]:
+    return tuple(read_list(data, path))
+
+
+def _read_places(data: object, path: str) -> dict[str, tuple[Any, ...]]:
+    return {field: _read_numbers(places, f"{path}.{field}") for field, places in read_mapping(data, path).items()}
+
+
+_PARTS = {"branch_norms": _read_numbers, "layers_with": _read_places}
