@@ -13,10 +13,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import pytest
 from hypothesis import HealthCheck, settings
 
+from census.coverage import TABLE, table_text
 from census.errors import GoldenError
-from census.golden import golden_path, new_golden, read_golden, write_golden
+from census.golden import golden_path, new_golden, read_golden, write_atomically, write_golden
 from census.spec import diff_specs
-from test_models.case_table import MEASURED, PUBLISHED, Case, census_of
+from test_models.case_table import MEASURED, PUBLISHED, Case, census_of, coverage
 
 settings.register_profile(
     "ci", max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
@@ -116,6 +117,14 @@ def _evidence(census, path: str) -> str:  # type: ignore[no-untyped-def]
     if parts[0] == "ops" and len(parts) == 3 and parts[1] in census.kinds:
         return str(census.kinds[parts[1]].evidence.get(parts[2], "the family's profile"))
     return str(census.evidence.get(path, "the stack as it ran"))
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """After an update of the project's goldens, write the table of model types anew: once, where no worker runs."""
+    root = session.config.rootpath / str(session.config.getini("golden_specs"))
+    own = root == session.config.rootpath / "golden_specs" and not hasattr(session.config, "workerinput")
+    if own and exitstatus == 0 and session.config.getoption("--update-golden"):
+        write_atomically(TABLE, table_text(coverage(root)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

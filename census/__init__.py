@@ -21,11 +21,12 @@ if TYPE_CHECKING:
         ProfileError,
         UnknownPartError,
     )
-    from census.measurement import KindCensus, ModelCensus, census_kind, census_model_spec, measure
+    from census.kinds import KindCensus
+    from census.measurement import ModelCensus, census_kind, census_model_spec, measure
     from census.op_profile import LayerKind, OpProfile, infer_arch, known_archs, load_op_profile
     from census.resolver import resolve_model_spec
     from census.shapes import LayerShape, layer_shape
-    from census.spec import LayerGroup, ModelSpec, OpCounts, VisionSpec
+    from census.spec import KindSpec, LayerGroup, ModelSpec, OpCounts, VisionSpec
 
 _MODULES = {
     "audit": ("AuditRow", "audit_rows"),
@@ -35,10 +36,11 @@ _MODULES = {
         "KindError", "ModelSpecError", "ProfileError", "UnknownPartError",
     ),
     "shapes": ("LayerShape", "layer_shape"),
-    "measurement": ("KindCensus", "ModelCensus", "census_kind", "census_model_spec", "measure"),
+    "kinds": ("KindCensus",),
+    "measurement": ("ModelCensus", "census_kind", "census_model_spec", "measure"),
     "op_profile": ("LayerKind", "OpProfile", "infer_arch", "known_archs", "load_op_profile"),
     "resolver": ("resolve_model_spec",),
-    "spec": ("LayerGroup", "ModelSpec", "OpCounts", "VisionSpec"),
+    "spec": ("KindSpec", "LayerGroup", "ModelSpec", "OpCounts", "VisionSpec"),
 }  # fmt: skip
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -50,6 +52,7 @@ __all__ = [
     "GoldenError",
     "KindCensus",
     "KindError",
+    "KindSpec",
     "LayerGroup",
     "LayerKind",
     "LayerShape",

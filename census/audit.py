@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from census.measurement import KindCensus
+from census.kinds import KindCensus
 from census.op_profile import OpProfile
 
 

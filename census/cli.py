@@ -97,6 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_show(commands)
     _add_audit(commands)
     _add_resolve(commands)
+    _add_list(commands)
+    _add_draft(commands)
     return parser
 
 
@@ -170,6 +172,28 @@ def _add_resolve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.set_defaults(run=_resolve)
 
 
+def _add_list(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "list",
+        "print every model type: whether it is measured, its families, what mixes its tokens",
+        "census list --format markdown",
+    )
+    parser.add_argument("--format", choices=("table", "json", "markdown"), default="table", help="table by default")
+    parser.set_defaults(run=_list)
+
+
+def _add_draft(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "draft",
+        "print a case of the suite's table for a model type that has none, to be reviewed",
+        "census draft qwen3_next",
+    )
+    parser.add_argument("model_type", metavar="TYPE", help="a model type of Transformers")
+    parser.set_defaults(run=_draft)
+
+
 def _show(options: argparse.Namespace) -> int:
     from census.config import load_config
     from census.measurement import measure
@@ -205,7 +229,7 @@ def _name(source: str) -> str | None:
 def _audit(options: argparse.Namespace) -> int:
     from census.audit import audit_rows, unmeasured_kinds
     from census.config import load_config
-    from census.measurement import family_of, measure
+    from census.measurement import measure
     from census.op_profile import load_op_profile
 
     rows: list[AuditRow] = []
@@ -215,8 +239,8 @@ def _audit(options: argparse.Namespace) -> int:
         try:
             config = load_config(source)
             name = _name(source) or source
-            profile = load_op_profile(options.profile or family_of(config, name))
-            census = measure(config, profile, name)
+            census = measure(config, options.profile and load_op_profile(options.profile), name)
+            profile = load_op_profile(options.profile or census.spec["arch"])
         except CensusError as error:
             if options.debug:
                 raise
@@ -263,3 +287,29 @@ def _resolve(options: argparse.Namespace) -> int:
         evidence = census.evidence.get(difference.path, "")
         print(f"{difference.path}: measured {difference.expected}, config says {difference.found}  {evidence}".rstrip())
     return DIFFERS if differences else AGREES
+
+
+def _list(options: argparse.Namespace) -> int:
+    from census.coverage import model_types, totals
+    from census.table import columns, markdown
+
+    types = model_types()
+    if options.format == "json":
+        print(json.dumps({name: kind.to_dict() for name, kind in types.items()}, indent=2))
+        return AGREES
+    header = ("type", "of", "families", "mixers", "state")
+    rows = [
+        (name, ", ".join(kind.maps), ", ".join(kind.families), ", ".join(kind.mixers), kind.state)
+        for name, kind in types.items()
+    ]
+    print("\n".join((markdown if options.format == "markdown" else columns)([header, *rows])))
+    for name, (measured, known) in totals(types).items():
+        print(f"census: {name}: {measured} of {known} types measured", file=sys.stderr)
+    return AGREES
+
+
+def _draft(options: argparse.Namespace) -> int:
+    from census.draft import draft_case
+
+    print(draft_case(options.model_type))
+    return AGREES

@@ -79,20 +79,29 @@ def write_golden(path: Path, golden: Golden) -> None:
         GoldenError: the file could not be written; what was there before is still there.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(golden_text(golden))
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_atomically(path, golden_text(golden))
     except OSError as error:
         raise GoldenError(f"{path}: expected to write the golden, found {error}; nothing was changed") from error
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file such that a run that is killed leaves the old file or the new one.
+
+    Raises:
+        OSError: the file could not be written; what was there before is still there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def golden_text(golden: Golden) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from census.spec_rules import check_at_least, check_scalars, read, read_list, read_mapping, refuse
+from census.spec_rules import check_at_least, check_scalars, check_text, read, read_list, read_mapping, refuse
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,8 @@ class KindSpec:
     that states one, so kinds may differ from it. Beside them:
 
     Attributes:
+        mixers: what mixes its tokens: an attention's reach, a recurrence's name, `short_convolution`; of layers of the
+            kind that differ in their reach, all of them.
         branch_norms: how many norms each residual branch has, in the order of the branches' sums; they add up to
             `layer_norms`. Attention and feed-forward that one input feeds are one branch.
         sliding_window: how many tokens back an attention reaches, itself included, as Transformers' mask has it.
@@ -68,6 +70,7 @@ class KindSpec:
     shared_expert_gate: bool | None = None
     layer_norms: int | None = None
     norm_bias: bool | None = None
+    mixers: tuple[str, ...] | None = None
     branch_norms: tuple[int, ...] | None = None
     sliding_window: int | None = None
     attention_chunk_size: int | None = None
@@ -89,6 +92,8 @@ class KindSpec:
 
     def __post_init__(self) -> None:
         check_scalars(self)
+        for place, mixer in enumerate(self.mixers or ()):
+            check_text(f"mixers[{place}]", mixer)
         for place, norms in enumerate(self.branch_norms or ()):
             check_at_least(0, f"branch_norms[{place}]", norms)
         if self.branch_norms is not None and self.layer_norms not in (None, sum(self.branch_norms)):
@@ -126,12 +131,12 @@ class KindSpec:
         return {name: value for name, value in plain.items() if value is not None}
 
 
-def _read_numbers(data: object, path: str) -> tuple[Any, ...]:
+def _read_entries(data: object, path: str) -> tuple[Any, ...]:
     return tuple(read_list(data, path))
 
 
 def _read_places(data: object, path: str) -> dict[str, tuple[Any, ...]]:
-    return {field: _read_numbers(places, f"{path}.{field}") for field, places in read_mapping(data, path).items()}
+    return {field: _read_entries(places, f"{path}.{field}") for field, places in read_mapping(data, path).items()}
 
 
-_PARTS = {"branch_norms": _read_numbers, "layers_with": _read_places}
+_PARTS = {"mixers": _read_entries, "branch_norms": _read_entries, "layers_with": _read_places}

@@ -5,7 +5,6 @@ config -> model on meta -> layers by shape -> one forward -> events -> counts, d
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from census.build import BuiltModel, build
 from census.config import text_config
-from census.counts import Fact, Stated, op_facts
+from census.counts import Fact, op_facts
+from census.coverage import model_types
 from census.details import detail_facts
 from census.dims import dim_facts
-from census.errors import BuildError, ConfigError, KindError
+from census.errors import BuildError, ConfigError
 from census.events import Recording
 from census.grouping import parameter_shapes
+from census.kinds import KindCensus, attention_in, beside, kind_spec, kinds_of_the_fitting, with_details
 from census.listening import record
-from census.op_profile import OpProfile, infer_arch, load_op_profile
+from census.op_profile import OpProfile, infer_arch, load_op_profile, named_arch
 from census.parts import LayerParts
-from census.shapes import LayerShape, difference, flavours, mixers_of
+from census.shapes import LayerShape, flavours, mixers_of
 from census.spec import ModelSpec, OpCounts, fold_layers
 
 if TYPE_CHECKING:
@@ -56,29 +57,6 @@ _ANY_STATES = (
     "qkv_bias", "o_bias", "qk_norm", "attn_output_gate", "mlp_bias", "shared_expert_gate", "norm_bias",
 )  # fmt: skip
 """Flags: true where any kind states it, false where none does."""
-
-
-@dataclass(frozen=True)
-class KindCensus:
-    """What one layer runs and how wide it is.
-
-    Attributes:
-        ops: the op vector.
-        dims: the spec fields it states: widths, numbers and flags.
-        details: what it states beside them, by the fields of a `KindSpec`.
-        evidence: for every op and field, the module, operator or parameter that stated it.
-        shape: how the layer is built.
-        mixers: what mixes its tokens: an attention's flavour, a recurrence's name, `short_convolution`.
-        positions: whether its score kernels' keys are moved by their positions, None where it has no such kernel.
-    """
-
-    ops: OpCounts
-    dims: Mapping[str, Stated]
-    details: Mapping[str, Stated]
-    evidence: Mapping[str, str]
-    shape: LayerShape
-    mixers: tuple[str, ...]
-    positions: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -155,7 +133,9 @@ def measure(
 
     Args:
         config: a Transformers config.
-        arch: a family's name or a profile; inferred if left out.
+        arch: a family's name or a profile. If left out, the family its name points to where that has kinds for the
+            layers; else, of the families of its model type, one whose profile states what was measured, or the first
+            that has the kinds; else `default`.
         name: the model's name in the spec.
         seq_length: tokens of the measured forward, 256 or half as many as the model has positions for if left out; no
             result depends on it.
@@ -165,18 +145,25 @@ def measure(
         BuildError, UnknownPartError, KindError: as `census_model_spec`.
     """
     name = name or getattr(config, "_name_or_path", "") or config.model_type
-    profile = arch if isinstance(arch, OpProfile) else load_op_profile(arch or family_of(config, name))
+    profiles = [arch if isinstance(arch, OpProfile) else load_op_profile(arch)] if arch else _candidates(config, name)
     with _LOCK:
         built, recording = forward(config, seq_length, batch)
     read = {run: read_layer(built, recording, index, run) for index, run in reversed(recording.executions)}
-    attention = tuple(_attention_in(read, run) for _, run in recording.executions)
-    stack = tuple(
-        profile.kind_for(flavour, read[run].shape.ffn, read[run].ops["normOp"]).name
-        for flavour, (_, run) in zip(attention, recording.executions, strict=True)
-    )
-    kinds = _kinds(profile, built, recording, stack, read)
-    beside = _beside(profile, built, recording, stack, read)
-    kinds = {kind: _with_details(census, beside[kind]) for kind, census in kinds.items()}
+    attention = tuple(attention_in(read, run) for _, run in recording.executions)
+    profile, stack, kinds = kinds_of_the_fitting(profiles, built, recording, read, attention)
+    stated = beside(profile, built, recording, stack, read)
+    kinds = {kind: with_details(census, stated[kind]) for kind, census in kinds.items()}
+    mixers = {
+        kind: tuple(
+            dict.fromkeys(
+                m
+                for k, (_, run) in zip(stack, recording.executions, strict=True)
+                if k == kind
+                for m in read[run].mixers
+            )
+        )
+        for kind in kinds
+    }
     facts = _model_facts(config, built, kinds, stack)
     ops = {kind: kinds[kind].ops if kind in kinds else profile.kinds[kind].ops for kind in profile.kinds}
     spec = ModelSpec.from_dict(
@@ -186,7 +173,7 @@ def measure(
             **{field: fact.value for field, fact in facts.items()},
             "ops": {kind: counts.to_dict() for kind, counts in ops.items()},
             "layers": [group.to_dict() for group in fold_layers(stack)],
-            "kinds": {kind: _kind_spec(kinds[kind], stack.count(kind), beside[kind]) for kind in kinds},
+            "kinds": {kind: kind_spec(kinds[kind], mixers[kind], stack.count(kind), stated[kind]) for kind in kinds},
         },
         where=f"census of {name}",
     )
@@ -195,16 +182,13 @@ def measure(
     return ModelCensus(spec.to_dict(), kinds, stack, order, attention, evidence)
 
 
-def _attention_in(read: Mapping[int, KindCensus], run: int) -> str:
-    """Return a layer's attention flavour in its stack, where one without positions is told apart from others."""
-    attention = read[run].shape.attention
-    some_have_them = any(kind.positions for kind in read.values())
-    return "full_nope" if attention == "full" and some_have_them and read[run].positions is False else attention
-
-
-def family_of(config: PretrainedConfig, name: str) -> str:
-    """Return the family that a model's name points to, or else its model type."""
-    return infer_arch(name if name == config.model_type else f"{name} {config.model_type}")
+def _candidates(config: PretrainedConfig, name: str) -> list[OpProfile]:
+    """Return the profiles that may name a config's kinds, the first the likeliest."""
+    text = name if name == config.model_type else f"{name} {config.model_type}"
+    known = model_types().get(config.model_type)
+    archs = [named_arch(text), *(known.families if known else ())]
+    stated = [arch for arch in archs if arch is not None] or [infer_arch(text)]
+    return [load_op_profile(arch) for arch in dict.fromkeys([*stated, "default"])]
 
 
 def forward(
@@ -261,103 +245,6 @@ def read_layer(built: BuiltModel, recording: Recording, index: int, run: int) ->
         LayerShape(attention, ffn, parameter_shapes(built.layers[index])),
         mixers_of(parts),
         parts.positions,
-    )
-
-
-def _kinds(
-    profile: OpProfile,
-    built: BuiltModel,
-    recording: Recording,
-    stack: Sequence[str],
-    read: Mapping[int, KindCensus],
-) -> dict[str, KindCensus]:
-    """Return the census of every kind the stack has, refusing a kind whose layers are not built the same."""
-    found: dict[str, tuple[int, KindCensus]] = {}
-    compared: set[tuple[str, int]] = set()
-    for (index, run), kind in zip(recording.executions, stack, strict=True):
-        if kind not in found:
-            found[kind] = (index, read[run])
-        elif (kind, run) not in compared:
-            first, census = found[kind]
-            text = difference(census.shape, read[run].shape, profile.kinds[kind].optional) or _priced_differently(
-                census, read[run]
-            )
-            if text is not None:
-                raise KindError(
-                    f"family {profile.arch}: kind '{kind}' would price two differently built layers as one: "
-                    f"{built.paths[first]} and {built.paths[index]} differ in {text}; "
-                    f"pass --arch with a family that tells them apart, or a profile of your own"
-                )
-            found[kind] = (first, _with_flags_of(census, read[run]))
-        compared.add((kind, run))
-    return {kind: census for kind, (_, census) in found.items()}
-
-
-def _beside(
-    profile: OpProfile,
-    built: BuiltModel,
-    recording: Recording,
-    stack: Sequence[str],
-    read: Mapping[int, KindCensus],
-) -> dict[str, dict[str, tuple[Fact, list[int]]]]:
-    """Return what each kind states beside its dimensions, each with the places in the stack of the layers that do."""
-    some_move = any(kind.positions for kind in read.values())
-    found: dict[str, dict[str, tuple[Fact, list[int]]]] = {kind: {} for kind in dict.fromkeys(stack)}
-    for place, ((index, run), kind) in enumerate(zip(recording.executions, stack, strict=True)):
-        facts = {field: Fact(value, read[run].evidence[field]) for field, value in read[run].details.items()}
-        if some_move and read[run].positions is False:
-            facts["no_rope"] = Fact(True, f"{built.paths[index]}: keys as they were projected")
-        for field, fact in facts.items():
-            first, places = found[kind].setdefault(field, (fact, []))
-            if first.value != fact.value:
-                raise KindError(
-                    f"family {profile.arch}: kind '{kind}' would price two different layers as one: "
-                    f"{built.paths[index]} has {field} {fact.value}, layer {places[0]} of the stack {first.value}; "
-                    f"pass --arch with a family that tells them apart, or a profile of your own"
-                )
-            places.append(place)
-    return found
-
-
-def _kind_spec(kind: KindCensus, layers: int, beside: Mapping[str, tuple[Fact, list[int]]]) -> dict[str, Any]:
-    """Return what one layer of a kind states, and which of its layers state what not all of them do."""
-    some = {field: places for field, (_, places) in beside.items() if len(places) < layers}
-    return {
-        **kind.dims,
-        **{field: fact.value for field, (fact, _) in beside.items()},
-        **({"layers_with": some} if some else {}),
-    }
-
-
-def _with_details(kind: KindCensus, beside: Mapping[str, tuple[Fact, list[int]]]) -> KindCensus:
-    """Return a kind's census with what any of its layers states."""
-    facts = {field: fact for field, (fact, _) in beside.items()}
-    return dataclasses.replace(
-        kind,
-        details={field: fact.value for field, fact in facts.items()},
-        evidence={**{field: fact.evidence for field, fact in facts.items()}, **kind.evidence},
-    )
-
-
-def _priced_differently(one: KindCensus, other: KindCensus) -> str | None:
-    """Return the counts and widths in which two layers of the same parameters differ, None where they do not."""
-    mine, theirs = ({**kind.ops, **kind.dims} for kind in (one, other))
-    fields = [
-        field
-        for field in {**mine, **theirs}
-        if mine.get(field) != theirs.get(field) and not isinstance(mine.get(field, theirs.get(field)), bool)
-    ]
-    lines = (f"{field} ({mine.get(field, 'absent')} against {theirs.get(field, 'absent')})" for field in fields)
-    return ", ".join(lines) or None
-
-
-def _with_flags_of(one: KindCensus, other: KindCensus) -> KindCensus:
-    """Return a kind's census with the flags that another layer of the kind has and its first has not."""
-    gained = {field for field, value in other.dims.items() if value is True and one.dims.get(field) is not True}
-    return dataclasses.replace(
-        one,
-        dims={**one.dims, **dict.fromkeys(gained, True)},
-        evidence={**one.evidence, **{field: other.evidence[field] for field in gained}},
     )
 
 

@@ -6,6 +6,7 @@ A profile is written by a person and audited by measurement. A layer takes its k
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import warnings
 from collections.abc import Mapping
@@ -139,17 +140,22 @@ def load_op_profile(arch_or_path: str | os.PathLike[str]) -> OpProfile:
         ProfileError: there is no such family or file, or the file states no whole profile.
     """
     if arch_or_path in known_archs():
-        path = _FOLDER / f"{arch_or_path}.yaml"
-    else:
-        path = Path(arch_or_path)
-        if not path.is_file():
-            near = difflib.get_close_matches(str(arch_or_path), known_archs(), 1)
-            meant = f"; {near[0]} may be meant, else" if near else ";"
-            raise ProfileError(
-                f"{arch_or_path}: expected a known family or the file of a profile, found neither{meant} "
-                f"pass one of {', '.join(known_archs())} or a path"
-            )
+        return _shipped(str(arch_or_path))
+    path = Path(arch_or_path)
+    if not path.is_file():
+        near = difflib.get_close_matches(str(arch_or_path), known_archs(), 1)
+        meant = f"; {near[0]} may be meant, else" if near else ";"
+        raise ProfileError(
+            f"{arch_or_path}: expected a known family or the file of a profile, found neither{meant} "
+            f"pass one of {', '.join(known_archs())} or a path"
+        )
     return _profile(path.stem, _read_yaml(path), str(path))
+
+
+@functools.cache
+def _shipped(arch: str) -> OpProfile:
+    path = _FOLDER / f"{arch}.yaml"
+    return _profile(arch, _read_yaml(path), str(path))
 
 
 def infer_arch(name: str) -> str:
@@ -157,10 +163,9 @@ def infer_arch(name: str) -> str:
 
     A name that no row matches gives `default`, with a warning: a rule by name is a guess.
     """
-    lowered = name.lower()
-    for text, arch in _name_order():
-        if text in lowered:
-            return arch
+    named = named_arch(name)
+    if named is not None:
+        return named
     warnings.warn(
         f"{name}: expected a name that points to a family, found none; taken as 'default': "
         f"pass --arch (arch=) to say which family it is",
@@ -170,6 +175,13 @@ def infer_arch(name: str) -> str:
     return "default"
 
 
+def named_arch(name: str) -> str | None:
+    """Return the family of the first row whose text a name holds, None where none does."""
+    lowered = name.lower()
+    return next((arch for text, arch in _name_order() if text in lowered), None)
+
+
+@functools.cache
 def _name_order() -> list[tuple[str, str]]:
     rows = _read_yaml(_NAME_ORDER)
     assert isinstance(rows, list), "the name order is a list of rows, each a text and the family it points to"

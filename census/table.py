@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from census.measurement import ModelCensus
 from census.spec import fold_layers
+
+if TYPE_CHECKING:
+    from census.measurement import ModelCensus
 
 
 def census_table(census: ModelCensus) -> str:
@@ -55,3 +58,9 @@ def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
         "  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)), row[-1]])
         for row in rows
     ]
+
+
+def markdown(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return rows of cells, the first their header, as the lines of a Markdown table."""
+    lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return [lines[0], f"|{' --- |' * len(rows[0])}", *lines[1:]]

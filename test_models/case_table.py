@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from census import strict_yaml
+from census.coverage import ModelType
 from census.errors import CensusError
+from census.golden import golden_path, read_golden
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -119,3 +122,41 @@ def census_of(name: str) -> ModelCensus:
 
     case = CASES[name]
     return measure(case.config_object, case.arch, case.name)
+
+
+def coverage(golden_root: Path) -> dict[str, ModelType]:
+    """Return what the cases and their goldens say of each model type: what `census/model_types.yaml` holds."""
+    maps = _maps()
+    return {
+        name: _coverage_of(name, maps.get(name, ("text",)), golden_root)
+        for name in sorted({case.model_type for case in CASES.values()})
+    }
+
+
+def _maps() -> dict[str, tuple[str, ...]]:
+    from transformers.models.auto import modeling_auto
+
+    named = {
+        "causal-lm": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        "image-text-to-text": modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+        "seq2seq-lm": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    }
+    return {
+        kind: tuple(name for name, held in named.items() if kind in held) for held in named.values() for kind in held
+    }
+
+
+def _coverage_of(name: str, maps: tuple[str, ...], golden_root: Path) -> ModelType:
+    cases = [case for case in CASES.values() if case.model_type == name]
+    measured = [case for case in cases if not case.refused]
+    families = Counter(case.arch for case in measured)
+    specs = [read_golden(golden_path(golden_root, name, case.name)).spec for case in measured]
+    mixers = {mixer for spec in specs for kind in spec["kinds"].values() for mixer in kind.get("mixers", ())}
+    return ModelType(
+        name,
+        maps,
+        tuple(sorted(families, key=lambda arch: (-families[arch], arch))),
+        tuple(sorted(mixers)),
+        len(measured),
+        "" if measured else cases[0].refused,
+    )
