@@ -48,6 +48,7 @@ def attention_in(read: Mapping[int, KindCensus], run: int) -> str:
 
 def kinds_of_the_fitting(
     profiles: Sequence[OpProfile],
+    decided: bool,
     built: BuiltModel,
     recording: Recording,
     read: Mapping[int, KindCensus],
@@ -55,7 +56,13 @@ def kinds_of_the_fitting(
 ) -> tuple[OpProfile, tuple[str, ...], dict[str, KindCensus]]:
     """Return the profile that names a model's kinds, the kind of every layer, and the census of every kind.
 
-    It is the first profile, if it fits; else one that states what was measured, or the first that fits.
+    Args:
+        built: the model.
+        recording: what was heard of it.
+        read: what each run was read as.
+        attention: the attention flavour of every layer of the stack.
+        profiles: those that may, the likeliest first. One that states what was measured goes before one that only fits.
+        decided: whether the first is taken wherever it fits.
 
     Raises:
         KindError: none fits; why the first does not.
@@ -72,7 +79,7 @@ def kinds_of_the_fitting(
         except KindError as error:
             failures.append(error)
             continue
-        if profile is profiles[0]:
+        if decided and profile is profiles[0]:
             break
     if not fitting:
         raise failures[0]

@@ -145,12 +145,15 @@ def measure(
         BuildError, UnknownPartError, KindError: as `census_model_spec`.
     """
     name = name or getattr(config, "_name_or_path", "") or config.model_type
-    profiles = [arch if isinstance(arch, OpProfile) else load_op_profile(arch)] if arch else _candidates(config, name)
+    if arch:
+        profiles, decided = [arch if isinstance(arch, OpProfile) else load_op_profile(arch)], True
+    else:
+        profiles, decided = _candidates(config, name)
     with _LOCK:
         built, recording = forward(config, seq_length, batch)
     read = {run: read_layer(built, recording, index, run) for index, run in reversed(recording.executions)}
     attention = tuple(attention_in(read, run) for _, run in recording.executions)
-    profile, stack, kinds = kinds_of_the_fitting(profiles, built, recording, read, attention)
+    profile, stack, kinds = kinds_of_the_fitting(profiles, decided, built, recording, read, attention)
     stated = beside(profile, built, recording, stack, read)
     kinds = {kind: with_details(census, stated[kind]) for kind, census in kinds.items()}
     mixers = {
@@ -182,13 +185,12 @@ def measure(
     return ModelCensus(spec.to_dict(), kinds, stack, order, attention, evidence)
 
 
-def _candidates(config: PretrainedConfig, name: str) -> list[OpProfile]:
-    """Return the profiles that may name a config's kinds, the first the likeliest."""
-    text = name if name == config.model_type else f"{name} {config.model_type}"
+def _candidates(config: PretrainedConfig, name: str) -> tuple[list[OpProfile], bool]:
+    """Return the profiles that may name a config's kinds, and whether the first is the one its name points to."""
+    named = named_arch(name if name == config.model_type else f"{name} {config.model_type}")
     known = model_types().get(config.model_type)
-    archs = [named_arch(text), *(known.families if known else ())]
-    stated = [arch for arch in archs if arch is not None] or [infer_arch(text)]
-    return [load_op_profile(arch) for arch in dict.fromkeys([*stated, "default"])]
+    archs = [*([named] if named else ()), *(known.families if known else ())] or [infer_arch(name)]
+    return [load_op_profile(arch) for arch in dict.fromkeys([*archs, "default"])], named is not None
 
 
 def forward(
