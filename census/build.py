@@ -34,32 +34,41 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class BuiltModel:
-    """A language model on the meta device, with its layers.
+class BuiltStack:
+    """Modules on the meta device that are run, with their layers.
 
     Attributes:
-        model: what is run: the language model, without weights.
-        whole: what holds it and its head; the same module where the language model has a class of its own.
-        config: the copy of the language model's config it was built of.
+        model: what is run, without weights.
+        config: the copy of the config it was built of.
         paths: the path of each layer in `model`.
         layers: the layers, in order: of an encoder-decoder the encoder's first.
+    """
+
+    model: nn.Module
+    config: PretrainedConfig
+    paths: tuple[str, ...]
+    layers: tuple[nn.Module, ...]
+
+    def list_of(self, index: int) -> str:
+        """Return the path of the list that a layer is an entry of."""
+        return self.paths[index].rpartition(".")[0]
+
+
+@dataclass(frozen=True)
+class BuiltModel(BuiltStack):
+    """A language model, with its layers.
+
+    Attributes:
+        whole: what holds it and its head; the same module where the language model has a class of its own.
         embedding: the shape of the input embedding: (vocabulary, width).
         codebooks: how many sequences of tokens it takes side by side, each with an embedding of its own.
         tied: whether the head's weight is the input embedding, and what states it.
     """
 
-    model: nn.Module
     whole: nn.Module
-    config: PretrainedConfig
-    paths: tuple[str, ...]
-    layers: tuple[nn.Module, ...]
     embedding: tuple[int, ...]
     codebooks: int
     tied: tuple[bool, str]
-
-    def list_of(self, index: int) -> str:
-        """Return the path of the list that a layer is an entry of."""
-        return self.paths[index].rpartition(".")[0]
 
 
 def build(config: PretrainedConfig) -> BuiltModel:
@@ -88,8 +97,33 @@ def build(config: PretrainedConfig) -> BuiltModel:
     tables = _embeddings(model)
     tied = _tied(whole, language, tables[0])
     return BuiltModel(
-        model, whole, language, tuple(layers), tuple(layers.values()), tuple(tables[0].shape), len(tables), tied
+        model, language, tuple(layers), tuple(layers.values()), whole, tuple(tables[0].shape), len(tables), tied
     )
+
+
+def build_tower(config: PretrainedConfig, tower: PretrainedConfig) -> BuiltStack:
+    """Build the vision tower of a multimodal config, on the meta device, weights left out.
+
+    Args:
+        config: the multimodal config.
+        tower: the part of it that describes the tower.
+
+    Raises:
+        BuildError: Transformers has no class for it or refused it, or no layer stack was found.
+    """
+    alone = type(tower) in AutoModel._model_mapping
+    builds = AutoModel if alone else AutoModelForImageTextToText
+    with ExitStack() as stack:
+        stack.enter_context(unchanged_globals())
+        stack.enter_context(attention_interface())
+        stack.enter_context(no_init_weights())
+        stack.enter_context(torch.device("meta"))
+        model = _from_config(builds, copy.deepcopy(tower if alone else config))
+    held = [module for module in model.modules() if type(getattr(module, "config", None)) is type(tower)]
+    if not held:
+        raise BuildError(f"{tower.model_type}: expected a module of this config in {type(model).__name__}, found none")
+    layers = find_layers(held[0], tower)
+    return BuiltStack(held[0], tower, tuple(layers), tuple(layers.values()))
 
 
 def _class_and_config(config: PretrainedConfig) -> tuple[_Builds, PretrainedConfig]:

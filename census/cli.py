@@ -6,7 +6,6 @@ import argparse
 import gc
 import importlib.metadata
 import json
-import logging
 import os
 import sys
 import warnings
@@ -67,8 +66,6 @@ def _quiet(debug: bool) -> None:
     warnings.simplefilter("ignore")
     warnings.filterwarnings("default", module=r"census\.")
     warnings.showwarning = _show_warning
-    # Fake tensors log a failing operator's source at length; the error's one line names it.
-    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     # Both libraries set their level by these when they are imported, which has not happened yet.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
@@ -200,6 +197,8 @@ def _show(options: argparse.Namespace) -> int:
     from census.table import census_table
 
     census = measure(load_config(options.source), options.arch, options.name or _name(options.source))
+    for part, reason in census.left_out.items():
+        print(f"census: {part} is left out: {' '.join(reason.split())}", file=sys.stderr)
     print(census_table(census) if options.format == "table" else _document(census.spec, options.format))
     return AGREES
 

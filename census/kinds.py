@@ -7,13 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from census.build import BuiltModel
-from census.counts import Fact, Stated
+from census.build import BuiltStack
+from census.config import text_config
+from census.counts import Fact, Stated, op_facts
+from census.details import detail_facts
+from census.dims import dim_facts
 from census.errors import KindError
 from census.events import Recording
+from census.grouping import parameter_shapes
 from census.op_counts import OpCounts
 from census.op_profile import OpProfile
-from census.shapes import LayerShape, difference
+from census.parts import LayerParts
+from census.shapes import LayerShape, difference, flavours, mixers_of
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,26 @@ class KindCensus:
     positions: bool | None = None
 
 
+def read_layer(built: BuiltStack, recording: Recording, index: int, run: int) -> KindCensus:
+    """Read one execution. Pure: what was heard goes in, counts and dims come out."""
+    parts = LayerParts(recording, recording.runs[run])
+    attention, ffn = flavours(parts)
+    ops, dims, details = op_facts(parts), dim_facts(parts), detail_facts(parts)
+    if "index_n_heads" in details and "index_topk" not in details:
+        stated = getattr(text_config(built.config), "index_topk", None)
+        if type(stated) is int:
+            details["index_topk"] = Fact(stated, "config: index_topk; every one of so few tokens is kept")
+    return KindCensus(
+        OpCounts.from_dict({op: fact.value for op, fact in ops.items()}, where=built.paths[index]),
+        {field: fact.value for field, fact in dims.items()},
+        {field: fact.value for field, fact in details.items()},
+        {field: fact.evidence for field, fact in {**details, **dims, **ops}.items()},
+        LayerShape(attention, ffn, parameter_shapes(built.layers[index])),
+        mixers_of(parts),
+        parts.positions,
+    )
+
+
 def attention_in(read: Mapping[int, KindCensus], run: int) -> str:
     """Return a layer's attention flavour in its stack, where one without positions is told apart from others."""
     attention = read[run].shape.attention
@@ -49,7 +74,7 @@ def attention_in(read: Mapping[int, KindCensus], run: int) -> str:
 def kinds_of_the_fitting(
     profiles: Sequence[OpProfile],
     decided: bool,
-    built: BuiltModel,
+    built: BuiltStack,
     recording: Recording,
     read: Mapping[int, KindCensus],
     attention: Sequence[str],
@@ -92,7 +117,7 @@ def _agrees(profile: OpProfile, _: Sequence[str], kinds: Mapping[str, KindCensus
 
 def _kinds(
     profile: OpProfile,
-    built: BuiltModel,
+    built: BuiltStack,
     recording: Recording,
     stack: Sequence[str],
     read: Mapping[int, KindCensus],
@@ -121,7 +146,7 @@ def _kinds(
 
 def beside(
     profile: OpProfile,
-    built: BuiltModel,
+    built: BuiltStack,
     recording: Recording,
     stack: Sequence[str],
     read: Mapping[int, KindCensus],

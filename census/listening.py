@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ from unittest.mock import patch
 
 import torch
 from torch import nn
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from transformers import activations
 
-from census.build import BuiltModel, one_line, unchanged_globals
+from census.build import BuiltModel, BuiltStack, one_line, unchanged_globals
 from census.errors import BuildError
 from census.events import ActivationCall, LayerRun, Recording
 from census.grouping import layer_signatures
@@ -33,7 +35,7 @@ _NO_ACTIVATIONS = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Softmax2d, nn.Multi
 
 
 def record(built: BuiltModel, seq_length: int, batch: int = 1, every_layer: bool = False) -> Recording:
-    """Run the model's own forward once on fake tensors, in training mode, and return what was heard.
+    """Run the model's own forward once on fake tokens, in training mode, and return what was heard.
 
     Args:
         built: the model; it is used up, since its parameters are replaced by fake ones.
@@ -42,11 +44,34 @@ def record(built: BuiltModel, seq_length: int, batch: int = 1, every_layer: bool
         every_layer: run every layer itself, instead of one of each signature.
 
     Raises:
-        BuildError: the forward failed.
+        BuildError: the forward failed, or a layer of it never ran.
+    """
+
+    def inputs() -> dict[str, object]:
+        tokens = torch.ones((batch * built.codebooks, seq_length), dtype=torch.long)
+        return {"input_ids": tokens, "use_cache": False, **_further_inputs(built, tokens)}
+
+    return hear(built, inputs, batch, every_layer)
+
+
+def hear(
+    built: BuiltStack, inputs: Callable[[], Mapping[str, object]], batch: int = 1, every_layer: bool = False
+) -> Recording:
+    """Run a forward once on fake tensors, in training mode, and return what was heard.
+
+    Args:
+        built: what is run; it is used up, since its parameters are replaced by fake ones.
+        inputs: makes what it is given, of fake tensors.
+        batch: sequences.
+        every_layer: run every layer itself, instead of one of each signature.
+
+    Raises:
+        BuildError: the forward failed, or a layer of it never ran.
     """
     session = _Session(built, batch, every_layer)
     with ExitStack() as stack:
         stack.enter_context(unchanged_globals())
+        stack.enter_context(_unlogged())
         stack.enter_context(attention_interface(session.recorder))
         stack.enter_context(standing_in(built.model, session.recorder))
         # In inference mode torch hands composite operators to a listener whole, and every count would change.
@@ -56,22 +81,53 @@ def record(built: BuiltModel, seq_length: int, batch: int = 1, every_layer: bool
         session.make_fake(fake_mode)
         built.model.train()
         stack.enter_context(fake_mode)
-        tokens = torch.ones((batch * built.codebooks, seq_length), dtype=torch.long)
+        made = inputs()
         stack.enter_context(session.recorder)
         stack.enter_context(FunctionListener(session.recorder))
         stack.enter_context(listing_groups())
         # A model that casts a module while it runs would swap its fake parameters; their type is nothing to a count.
         stack.enter_context(patch.object(nn.Module, "_apply", lambda module, *_, **__: module))
         try:
-            built.model(input_ids=tokens, use_cache=False, **_further_inputs(built, tokens))
+            built.model(**made)
         except Exception as error:
-            needs = _more_than_tokens(built)
+            needs = _more_than(made, built)
             raise BuildError(
                 f"{built.config.model_type}: {session.recorder.where()} failed on fake tensors ({one_line(error)}); "
                 + (f"its forward also takes {needs}, which census does not make; " if needs else "")
                 + "run the same config in Transformers, or report it with the config"
             ) from error
-    return session.recording()
+    recording = session.recording()
+    _refuse_idle_layers(built, recording)
+    return recording
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep fake tensors from logging a failing operator's source at length; the error's one line names it."""
+
+    def nothing(_: logging.LogRecord) -> bool:
+        return False
+
+    logger = logging.getLogger(fake_tensor.__name__)
+    logger.addFilter(nothing)
+    try:
+        yield
+    finally:
+        logger.removeFilter(nothing)
+
+
+def _refuse_idle_layers(built: BuiltStack, recording: Recording) -> None:
+    ran = {index for index, _ in recording.executions}
+    # A list of which nothing ran beside one that did is a tower: it waits for an image or for sound.
+    lists = {built.list_of(index) for index in ran}
+    idle = [index for index in range(len(built.layers)) if index not in ran and built.list_of(index) in lists]
+    if idle or not ran:
+        paths = [built.paths[index] for index in idle or range(len(built.layers))]
+        raise BuildError(
+            f"{built.config.model_type}: expected each of its {len(ran) + len(paths)} layers to run, found "
+            f"{', '.join(paths[:6])}{', ...' if len(paths) > 6 else ''} idle; census does not state layers that wait "
+            f"for more than it makes"
+        )
 
 
 _ORDINARY = frozenset(
@@ -84,9 +140,10 @@ _ORDINARY = frozenset(
 """What a forward takes that a run on tokens alone can leave out."""
 
 
-def _more_than_tokens(built: BuiltModel) -> str:
-    """Return what else a model's forward takes, for an error: what a run on tokens alone may have lacked."""
-    return ", ".join(name for name in inspect.signature(built.model.forward).parameters if name not in _ORDINARY)
+def _more_than(made: Mapping[str, object], built: BuiltStack) -> str:
+    """Return what else a forward takes than it was given, for an error: what it may have lacked."""
+    taken = inspect.signature(built.model.forward).parameters
+    return ", ".join(name for name in taken if name not in _ORDINARY and name not in made)
 
 
 def _further_inputs(built: BuiltModel, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -116,7 +173,7 @@ class _Representative:
 class _Session:
     """The layers of one model during one forward: who runs, and who hands back what another returned."""
 
-    def __init__(self, built: BuiltModel, batch: int, every_layer: bool) -> None:
+    def __init__(self, built: BuiltStack, batch: int, every_layer: bool) -> None:
         self.recorder = Recorder()
         self.batch = batch
         self.built = built

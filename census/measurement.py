@@ -12,19 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from census.build import BuiltModel, build
 from census.config import text_config
-from census.counts import Fact, op_facts
+from census.counts import Fact
 from census.coverage import model_types
-from census.details import detail_facts
-from census.dims import dim_facts
-from census.errors import BuildError, ConfigError
+from census.errors import CensusError, ConfigError
 from census.events import Recording
-from census.grouping import parameter_shapes
-from census.kinds import KindCensus, attention_in, beside, kind_spec, kinds_of_the_fitting, with_details
+from census.kinds import KindCensus, attention_in, beside, kind_spec, kinds_of_the_fitting, read_layer, with_details
 from census.listening import record
 from census.op_profile import OpProfile, infer_arch, load_op_profile, named_arch
-from census.parts import LayerParts
-from census.shapes import LayerShape, flavours, mixers_of
-from census.spec import ModelSpec, OpCounts, fold_layers
+from census.spec import ModelSpec, fold_layers
+from census.towers import audio_configs, measure_tower, vision_config
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -70,6 +66,7 @@ class ModelCensus:
         order: the index of the layer that runs at each place of the stack; one that runs twice stands twice.
         attention: the attention flavour at each place, which the kind does not tell where a family has none for it.
         evidence: for every scalar field of the spec, what stated it.
+        left_out: parts of a multimodal model that are not stated, with the reason.
     """
 
     spec: Mapping[str, Any]
@@ -78,6 +75,7 @@ class ModelCensus:
     order: tuple[int, ...]
     attention: tuple[str, ...]
     evidence: Mapping[str, str]
+    left_out: Mapping[str, str]
 
 
 def census_model_spec(config: PretrainedConfig, arch: str | None = None, name: str | None = None) -> dict[str, Any]:
@@ -151,6 +149,7 @@ def measure(
         profiles, decided = _candidates(config, name)
     with _LOCK:
         built, recording = forward(config, seq_length, batch)
+        vision, left_out = _towers(config)
     read = {run: read_layer(built, recording, index, run) for index, run in reversed(recording.executions)}
     attention = tuple(attention_in(read, run) for _, run in recording.executions)
     profile, stack, kinds = kinds_of_the_fitting(profiles, decided, built, recording, read, attention)
@@ -177,12 +176,25 @@ def measure(
             "ops": {kind: counts.to_dict() for kind, counts in ops.items()},
             "layers": [group.to_dict() for group in fold_layers(stack)],
             "kinds": {kind: kind_spec(kinds[kind], mixers[kind], stack.count(kind), stated[kind]) for kind in kinds},
+            **({"vision": vision} if vision else {}),
         },
         where=f"census of {name}",
     )
     order = tuple(index for index, _ in recording.executions)
     evidence = {field: fact.evidence for field, fact in facts.items()}
-    return ModelCensus(spec.to_dict(), kinds, stack, order, attention, evidence)
+    return ModelCensus(spec.to_dict(), kinds, stack, order, attention, evidence, left_out)
+
+
+def _towers(config: PretrainedConfig) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what a multimodal config's vision tower states, and the parts that are not stated, with the reason."""
+    left_out = {part: f"{kind}: census states no audio towers" for part, kind in audio_configs(config).items()}
+    tower = vision_config(config)
+    if tower is None:
+        return {}, left_out
+    try:
+        return measure_tower(config, tower), left_out
+    except CensusError as error:
+        return {}, {"vision_config": str(error), **left_out}
 
 
 def _candidates(config: PretrainedConfig, name: str) -> tuple[list[OpProfile], bool]:
@@ -212,42 +224,7 @@ def forward(
         if type(size) is not int or size < 1:
             raise ConfigError(f"{field}: expected a positive whole number, found {size!r}")
     built = build(config)
-    recording = record(built, seq_length, batch, every_layer)
-    ran = {index for index, _ in recording.executions}
-    # A list of which nothing ran beside one that did is a tower: it waits for an image or for sound.
-    lists = {built.list_of(index) for index in ran}
-    idle = [index for index in range(len(built.layers)) if index not in ran and built.list_of(index) in lists]
-    if idle:
-        raise BuildError(
-            f"{config.model_type}: expected each of its {len(ran) + len(idle)} layers to run on tokens alone, found "
-            f"{_short([built.paths[index] for index in idle])} idle; census does not state layers that wait for more"
-        )
-    return built, recording
-
-
-def _short(paths: Sequence[str]) -> str:
-    text = ", ".join(paths[:6])
-    return f"{text}, ..." if len(paths) > 6 else text
-
-
-def read_layer(built: BuiltModel, recording: Recording, index: int, run: int) -> KindCensus:
-    """Read one execution. Pure: what was heard goes in, counts and dims come out."""
-    parts = LayerParts(recording, recording.runs[run])
-    attention, ffn = flavours(parts)
-    ops, dims, details = op_facts(parts), dim_facts(parts), detail_facts(parts)
-    if "index_n_heads" in details and "index_topk" not in details:
-        stated = getattr(text_config(built.config), "index_topk", None)
-        if type(stated) is int:
-            details["index_topk"] = Fact(stated, "config: index_topk; every one of so few tokens is kept")
-    return KindCensus(
-        OpCounts.from_dict({op: fact.value for op, fact in ops.items()}, where=built.paths[index]),
-        {field: fact.value for field, fact in dims.items()},
-        {field: fact.value for field, fact in details.items()},
-        {field: fact.evidence for field, fact in {**details, **dims, **ops}.items()},
-        LayerShape(attention, ffn, parameter_shapes(built.layers[index])),
-        mixers_of(parts),
-        parts.positions,
-    )
+    return built, record(built, seq_length, batch, every_layer)
 
 
 def _model_facts(

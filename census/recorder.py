@@ -189,7 +189,7 @@ class FunctionListener(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch._grouped_mm and args[1].dim() == 3:
             return self._grouped_matmul(*args, **kwargs)
-        if func in _ASKS and self._recorder.layer is None:
+        if func in _ASKS and self._recorder.layer is None and not _is_known(args[0]):
             return _NOTHING.get(args[0].dtype, 0)
         if func is torch.Tensor.__format__ and args[0].dim() == 0:
             # The number of an expert, in its module's name.
@@ -258,12 +258,18 @@ def _masks_one_dimension(index: object) -> bool:
     return isinstance(index, torch.Tensor) and index.dtype is torch.bool and index.dim() == 1
 
 
+def _is_known(tensor: torch.Tensor) -> bool:
+    """Tell whether a fake tensor's values are known: it was made of constants."""
+    return getattr(tensor, "constant", None) is not None
+
+
 @contextmanager
 def listing_groups() -> Iterator[None]:
-    """Let a fake tensor of group sizes be listed: how many there are, for a split of rows that follows."""
+    """Let a fake tensor of unknown group sizes be listed: how many there are, for a split of rows that follows."""
+    own = FakeTensor.tolist
 
-    def listed(sizes: FakeTensor) -> list[int]:
-        return _Groups(sizes.shape[0])
+    def listed(sizes: FakeTensor) -> Any:
+        return own(sizes) if _is_known(sizes) else _Groups(sizes.shape[0])
 
     with patch.object(FakeTensor, "tolist", listed):
         yield

@@ -18,6 +18,7 @@ from census.errors import ModelSpecError
 from census.kind_spec import KindSpec
 from census.op_counts import OpCounts
 from census.spec_rules import (
+    check_kinds,
     check_model,
     check_scalars,
     check_stack,
@@ -90,7 +91,9 @@ class VisionSpec:
         spatial_merge_size: side of the square of patches merged into one token.
         num_position_embeddings: learned positions.
         max_position_embeddings: the most patches the tower takes.
+        ops: the op vector of each of its kinds, as profile `vision` names them.
         layers: the tower's stack.
+        kinds: what one layer of each kind states of itself.
 
     Raises:
         ModelSpecError: a field is no positive number, or the stack does not sum to the layers.
@@ -106,10 +109,13 @@ class VisionSpec:
     spatial_merge_size: int | None = None
     num_position_embeddings: int | None = None
     max_position_embeddings: int | None = None
+    ops: Mapping[str, OpCounts] | None = None
     layers: tuple[LayerGroup, ...] | None = None
+    kinds: Mapping[str, KindSpec] | None = None
 
     def __post_init__(self) -> None:
         check_scalars(self)
+        check_kinds(self)
         check_stack(self.layers, self.num_hidden_layers)
 
     @classmethod
@@ -247,7 +253,7 @@ def _read_vision(data: object, path: str) -> VisionSpec:
     return read(VisionSpec, data, f"{path}.", _VISION_PARTS)
 
 
-_VISION_PARTS = {"layers": _read_layers}
+_VISION_PARTS = {"ops": _read_ops, "layers": _read_layers, "kinds": _read_kinds}
 _MODEL_PARTS = {
     "layer_types": _read_names,
     "ops": _read_ops,

@@ -13,7 +13,7 @@ from census.errors import ModelSpecError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from census.spec import LayerGroup, ModelSpec
+    from census.spec import LayerGroup, ModelSpec, VisionSpec
 
 _Read = TypeVar("_Read", bound="DataclassInstance")
 
@@ -145,14 +145,15 @@ def check_stack(layers: Sequence[LayerGroup] | None, num_hidden_layers: int) -> 
 def check_model(spec: ModelSpec) -> None:
     """Refuse a model's spec whose fields contradict each other."""
     check_stack(spec.layers, spec.num_hidden_layers)
-    _check_kinds(spec)
-    _check_kind_specs(spec)
+    check_kinds(spec)
     _check_attention(spec)
     _check_experts(spec)
     _check_depths(spec)
 
 
-def _check_kinds(spec: ModelSpec) -> None:
+def check_kinds(spec: ModelSpec | VisionSpec) -> None:
+    """Refuse a stack or kinds of which no op vector is stated, and places in the stack that there are none of."""
+    _check_kind_specs(spec)
     if spec.ops is None:
         return
     if not spec.ops:
@@ -170,7 +171,7 @@ def _check_kinds(spec: ModelSpec) -> None:
             )
 
 
-def _check_kind_specs(spec: ModelSpec) -> None:
+def _check_kind_specs(spec: ModelSpec | VisionSpec) -> None:
     for name, kind in (spec.kinds or {}).items():
         if spec.ops is not None and name not in spec.ops:
             refuse(f"kinds.{name}", f"one of the kinds of ops ({', '.join(spec.ops)})", name, "state its op vector")

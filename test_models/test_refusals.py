@@ -119,5 +119,5 @@ def test_a_layer_that_never_runs_is_named(monkeypatch):
         return forward(self, *args, **kwargs)
 
     monkeypatch.setattr(LlamaModel, "forward", without_its_first_layer)
-    with pytest.raises(BuildError, match=r"expected each of its 2 layers to run .* found model\.layers\.1 idle"):
+    with pytest.raises(BuildError, match=r"expected each of its 2 layers to run, found model\.layers\.1 idle"):
         census_kind(FAMILIES["llama"].new_config(), 0)
