@@ -18,6 +18,7 @@ from census.errors import GoldenError
 from census.golden import golden_path, new_golden, read_golden, write_atomically, write_golden
 from census.spec import diff_specs
 from test_models.case_table import MEASURED, PUBLISHED, Case, census_of, coverage
+from test_models.routes import routes_of
 
 settings.register_profile(
     "ci", max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
@@ -84,16 +85,17 @@ def check_golden(pytestconfig: pytest.Config, golden_root: Path, record_property
                 pytrace=False,
             )
         try:
-            pinned = read_golden(path).spec if path.exists() else None
+            pinned = read_golden(path).pinned if path.exists() else None
         except GoldenError:
             if not update:
                 raise
             pinned = None
-        differences = [] if pinned is None else diff_specs(pinned, census.spec)
+        measured = new_golden(case.name, case.model_type, census.spec, routes_of(case))
+        differences = [] if pinned is None else diff_specs(pinned, measured.pinned)
         if pinned is not None and not differences:
             return
         if update:
-            write_golden(path, new_golden(case.name, case.model_type, census.spec))
+            write_golden(path, measured)
             for difference in differences or [None]:
                 record_property(_CHANGE, f"{case}: {difference}" if difference else f"{case}: new")
             return

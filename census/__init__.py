@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from census.audit import AuditRow, audit_rows
     from census.config import load_config
+    from census.costs import cache_bytes, flops, parameters
     from census.errors import (
         BuildError,
         CensusError,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "audit": ("AuditRow", "audit_rows"),
     "config": ("load_config",),
+    "costs": ("cache_bytes", "flops", "parameters"),
     "errors": (
         "BuildError", "CensusError", "ConfigError", "GoldenError",
         "KindError", "ModelSpecError", "ProfileError", "UnknownPartError",
@@ -65,14 +67,17 @@ __all__ = [
     "UnknownPartError",
     "VisionSpec",
     "audit_rows",
+    "cache_bytes",
     "census_kind",
     "census_model_spec",
+    "flops",
     "infer_arch",
     "known_archs",
     "layer_shape",
     "load_config",
     "load_op_profile",
     "measure",
+    "parameters",
     "resolve_model_spec",
 ]
 

@@ -95,7 +95,12 @@ def _lightning_attention(flow: DataFlow, module: str, blocks: list[tuple[int, in
         module,
         (query, key, value),
         tuple(weighed for *_, weighed in blocks),
-        attributes={"heads": heads, "state": number * key_width * value_width},
+        attributes={
+            "heads": heads,
+            "state": number * key_width * value_width,
+            # Adding an outer product to the state and reading it, as a recurrence: a block at a time costs more.
+            "flops": 4 * number * key_width * value_width,
+        },
     )
 
 

@@ -137,6 +137,14 @@ def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         default="yaml",
         help="yaml (default), json, train-yaml (a model section with config_overrides), table (for reading)",
     )
+    parser.add_argument(
+        "--costs",
+        action="store_true",
+        help="print instead the parameters, the FLOPs of a forward and the bytes of the cache, by part",
+    )
+    parser.add_argument(
+        "--seq-length", type=int, default=4096, help="tokens of the forward that --costs prices; 4096 by default"
+    )
     parser.set_defaults(run=_show)
 
 
@@ -199,8 +207,33 @@ def _show(options: argparse.Namespace) -> int:
     census = measure(load_config(options.source), options.arch, options.name or _name(options.source))
     for part, reason in census.left_out.items():
         print(f"census: {part} is left out: {' '.join(reason.split())}", file=sys.stderr)
-    print(census_table(census) if options.format == "table" else _document(census.spec, options.format))
+    if options.costs:
+        print(_costs(census.spec, options.seq_length, options.format))
+    else:
+        print(census_table(census) if options.format == "table" else _document(census.spec, options.format))
     return AGREES
+
+
+def _costs(spec: Mapping[str, Any], seq_length: int, form: str) -> str:
+    from census import strict_yaml
+    from census.costs import cache_bytes, flops, parameters
+    from census.table import columns
+
+    costs = {
+        "parameters": parameters(spec),
+        "flops": flops(spec, seq_length),
+        "cache_bytes": cache_bytes(spec, seq_length),
+    }
+    document = {"name": spec["name"], "seq_length": seq_length, **costs}
+    if form == "json":
+        return json.dumps(document, indent=2)
+    if form != "table":
+        return strict_yaml.dump(document).rstrip("\n")
+    blocks = [[f"{spec['name']}: {seq_length:,} tokens, a multiply-add is 2 FLOPs, the cache at 2 bytes a value"]]
+    for name, parts in costs.items():
+        width = max(len(f"{value:,}") for value in parts.values())
+        blocks.append([name, *columns([(part, f"{value:>{width},}") for part, value in parts.items()])])
+    return "\n\n".join("\n".join(block) for block in blocks)
 
 
 def _document(spec: Mapping[str, Any], form: str) -> str:
@@ -281,7 +314,7 @@ def _resolve(options: argparse.Namespace) -> int:
         return AGREES
     census = measure(config, resolved["arch"], resolved["name"])
     # Field names alone do not say what each kind states of itself.
-    differences = diff_specs({**census.spec, "kinds": {}}, {**resolved, "kinds": {}})
+    differences = diff_specs({**census.spec, "kinds": {}, "outside": {}}, {**resolved, "kinds": {}, "outside": {}})
     for difference in differences:
         evidence = census.evidence.get(difference.path, "")
         print(f"{difference.path}: measured {difference.expected}, config says {difference.found}  {evidence}".rstrip())

@@ -208,7 +208,7 @@ class DataFlow:
             event=event,
             data=data,
             weights=self.weights(weight),
-            bias=tuple(name for value in bias for name in self.weights(value) if _held_around(event.module, name)),
+            bias=tuple(name for value in bias for name in self.weights(value) if held_around(event.module, name)),
             in_features=in_features,
             out_features=out_features,
             groups=groups,
@@ -260,7 +260,7 @@ class DataFlow:
         return found
 
 
-def _held_around(module: str, name: str) -> bool:
+def held_around(module: str, name: str) -> bool:
     """Tell whether a parameter is held by a module or by one it stands in: a residual scaling's is no matmul's bias."""
     owner, _, _ = name.rpartition(".")
     return not owner or f"{module}.".startswith(f"{owner}.")

@@ -49,6 +49,9 @@ def _recurrence(kernel: Kernel) -> Iterator[tuple[str, Fact]]:
     elements = kernel.event.attributes["state"]
     assert isinstance(elements, int), "a recurrence states the elements of its state"
     yield "linear_state_size", Fact(elements, f"{kernel.event.module}: the state of {kernel.name}")
+    flops = kernel.event.attributes["flops"]
+    assert isinstance(flops, int), "a recurrence states the FLOPs of a token"
+    yield "linear_flops_per_token", Fact(flops, f"{kernel.event.module}: {kernel.name}")
 
 
 def _around(parts: LayerParts, mixer: Mixer) -> Iterator[tuple[str, Fact]]:
@@ -58,6 +61,7 @@ def _around(parts: LayerParts, mixer: Mixer) -> Iterator[tuple[str, Fact]]:
         evidence = ", ".join(f"{module} {shape}" for module, shape in zip(weights.values(), shapes, strict=True))
         yield "conv_dim", Fact(sum(shape[0] for shape in shapes), evidence)
         yield "conv_kernel_dim", Fact(max(shape[-1] for shape in shapes), evidence)
+        yield "conv_flops_per_token", Fact(sum(2 * math.prod(shape) for shape in shapes), evidence)
     for kernel in mixer.kernels:
         heads = kernel.heads[0] or kernel.heads[2]
         gates = [

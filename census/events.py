@@ -89,6 +89,18 @@ class LayerRun:
 
 
 @dataclass(frozen=True, slots=True)
+class ModuleCall:
+    """One call of a module outside the layers that holds parameters: its path in the model, what it took and returned.
+
+    Shapes are empty where it took or returned no tensor.
+    """
+
+    path: str
+    input: Shape
+    output: Shape
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """One forward of one model.
 
@@ -98,9 +110,13 @@ class Recording:
         executions: for every layer execution of the forward, in order: the layer's index and the place in
             `runs` of the execution that shows what it does (its own, or that of a layer built the same).
         batch: sequences of the forward.
+        tokens: tokens of all sequences, 0 where the model was given something else than tokens.
+        outside: calls of modules outside the layers.
     """
 
     values: tuple[Value, ...]
     runs: tuple[LayerRun, ...]
     executions: tuple[tuple[int, int], ...]
     batch: int = 1
+    tokens: int = 0
+    outside: tuple[ModuleCall, ...] = ()

@@ -9,17 +9,18 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from census import strict_yaml
+from census.costs import pinned_costs
 from census.errors import GoldenError
 from census.spec import ModelSpec, readable_spec
 
 _HEADER = "# Measured by census, for a person to review. Never edited by hand: pytest --update-golden\n"
-_KEYS = ("case", "model_type", "measured_with", "spec")
+_KEYS = ("case", "model_type", "measured_with", "vouched_for_by", "costs", "spec")
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,22 @@ class Golden:
         case: the case's name.
         model_type: the Transformers model type it was measured of.
         measured_with: the versions it was measured with when its content last changed.
+        vouched_for_by: the routes that state the same and share no code with what was measured.
+        costs: what the spec says the model costs, as `census.costs.pinned_costs` returns it.
         spec: the ModelSpec, as a mapping.
     """
 
     case: str
     model_type: str
     measured_with: Mapping[str, str]
+    vouched_for_by: Sequence[str]
+    costs: Mapping[str, Any]
     spec: Mapping[str, Any]
+
+    @property
+    def pinned(self) -> dict[str, Any]:
+        """Everything that a new measurement is compared with: the spec's fields, and the other two by their names."""
+        return {**self.spec, "costs": self.costs, "vouched_for_by": list(self.vouched_for_by)}
 
 
 def golden_path(root: Path, model_type: str, case: str) -> Path:
@@ -44,10 +54,10 @@ def golden_path(root: Path, model_type: str, case: str) -> Path:
     return root / model_type / f"{case}.yaml"
 
 
-def new_golden(case: str, model_type: str, spec: Mapping[str, Any]) -> Golden:
+def new_golden(case: str, model_type: str, spec: Mapping[str, Any], vouched_for_by: Sequence[str] = ()) -> Golden:
     """Return a golden of what was just measured, with the versions that are installed."""
     versions = {name: importlib.metadata.version(name) for name in ("transformers", "torch")}
-    return Golden(case, model_type, versions, spec)
+    return Golden(case, model_type, versions, vouched_for_by, pinned_costs(spec), spec)
 
 
 def read_golden(path: Path) -> Golden:
@@ -69,7 +79,7 @@ def read_golden(path: Path) -> Golden:
             f"{path}: expected the keys {', '.join(_KEYS)}, found {found}; pytest --update-golden rewrites it"
         )
     spec = ModelSpec.from_dict(data["spec"], where=f"{path}: spec").to_dict()
-    return Golden(data["case"], data["model_type"], data["measured_with"], spec)
+    return Golden(**{**data, "spec": spec})
 
 
 def write_golden(path: Path, golden: Golden) -> None:
@@ -111,6 +121,8 @@ def golden_text(golden: Golden) -> str:
             "case": golden.case,
             "model_type": golden.model_type,
             "measured_with": strict_yaml.Flow(golden.measured_with),
+            "vouched_for_by": list(golden.vouched_for_by),
+            "costs": {name: strict_yaml.Flow(parts) for name, parts in golden.costs.items()},
             "spec": readable_spec(golden.spec),
         }
     )

@@ -19,6 +19,7 @@ from census.op_counts import OpCounts
 from census.op_profile import OpProfile
 from census.parts import LayerParts
 from census.shapes import LayerShape, difference, flavours, mixers_of
+from census.weights import PartWeights, layer_weights
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class KindCensus:
         shape: how the layer is built.
         mixers: what mixes its tokens: an attention's flavour, a recurrence's name, `short_convolution`.
         positions: whether its score kernels' keys are moved by their positions, None where it has no such kernel.
+        weights: the parameters of each of its parts.
     """
 
     ops: OpCounts
@@ -41,7 +43,8 @@ class KindCensus:
     evidence: Mapping[str, str]
     shape: LayerShape
     mixers: tuple[str, ...]
-    positions: bool | None = None
+    positions: bool | None
+    weights: Mapping[str, PartWeights]
 
 
 def read_layer(built: BuiltStack, recording: Recording, index: int, run: int) -> KindCensus:
@@ -53,6 +56,9 @@ def read_layer(built: BuiltStack, recording: Recording, index: int, run: int) ->
         stated = getattr(text_config(built.config), "index_topk", None)
         if type(stated) is int:
             details["index_topk"] = Fact(stated, "config: index_topk; every one of so few tokens is kept")
+    held = {name: tensor.numel() for name, tensor in built.layers[index].named_parameters(remove_duplicate=False)}
+    chosen = dims["num_experts_per_tok"].value if "num_experts_per_tok" in dims else 0
+    assert isinstance(chosen, int), "experts are counted"
     return KindCensus(
         OpCounts.from_dict({op: fact.value for op, fact in ops.items()}, where=built.paths[index]),
         {field: fact.value for field, fact in dims.items()},
@@ -61,6 +67,7 @@ def read_layer(built: BuiltStack, recording: Recording, index: int, run: int) ->
         LayerShape(attention, ffn, parameter_shapes(built.layers[index])),
         mixers_of(parts),
         parts.positions,
+        layer_weights(parts, held, recording.tokens or parts.tokens, chosen),
     )
 
 
@@ -171,7 +178,11 @@ def beside(
 
 
 def kind_spec(
-    kind: KindCensus, mixers: Sequence[str], layers: int, beside: Mapping[str, tuple[Fact, list[int]]]
+    kind: KindCensus,
+    mixers: Sequence[str],
+    layers: int,
+    beside: Mapping[str, tuple[Fact, list[int]]],
+    weights: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return what one layer of a kind states, and which of its layers state what not all of them do."""
     some = {field: places for field, (_, places) in beside.items() if len(places) < layers}
@@ -180,6 +191,7 @@ def kind_spec(
         **({"mixers": list(mixers)} if mixers else {}),
         **{field: fact.value for field, (fact, _) in beside.items()},
         **({"layers_with": some} if some else {}),
+        **weights,
     }
 
 

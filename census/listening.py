@@ -24,7 +24,7 @@ from transformers import activations
 
 from census.build import BuiltModel, BuiltStack, one_line, unchanged_globals
 from census.errors import BuildError
-from census.events import ActivationCall, LayerRun, Recording
+from census.events import ActivationCall, LayerRun, ModuleCall, Recording, Shape
 from census.grouping import layer_signatures
 from census.kernels import attention_interface
 from census.recorder import FunctionListener, Recorder, listing_groups, tensors_of
@@ -51,11 +51,15 @@ def record(built: BuiltModel, seq_length: int, batch: int = 1, every_layer: bool
         tokens = torch.ones((batch * built.codebooks, seq_length), dtype=torch.long)
         return {"input_ids": tokens, "use_cache": False, **_further_inputs(built, tokens)}
 
-    return hear(built, inputs, batch, every_layer)
+    return hear(built, inputs, batch, every_layer, batch * seq_length)
 
 
 def hear(
-    built: BuiltStack, inputs: Callable[[], Mapping[str, object]], batch: int = 1, every_layer: bool = False
+    built: BuiltStack,
+    inputs: Callable[[], Mapping[str, object]],
+    batch: int = 1,
+    every_layer: bool = False,
+    tokens: int = 0,
 ) -> Recording:
     """Run a forward once on fake tensors, in training mode, and return what was heard.
 
@@ -64,11 +68,12 @@ def hear(
         inputs: makes what it is given, of fake tensors.
         batch: sequences.
         every_layer: run every layer itself, instead of one of each signature.
+        tokens: tokens of all sequences, where tokens are what it is given.
 
     Raises:
         BuildError: the forward failed, or a layer of it never ran.
     """
-    session = _Session(built, batch, every_layer)
+    session = _Session(built, batch, every_layer, tokens)
     with ExitStack() as stack:
         stack.enter_context(unchanged_globals())
         stack.enter_context(_unlogged())
@@ -84,6 +89,7 @@ def hear(
         made = inputs()
         stack.enter_context(session.recorder)
         stack.enter_context(FunctionListener(session.recorder))
+        stack.enter_context(session.outside())
         stack.enter_context(listing_groups())
         # A model that casts a module while it runs would swap its fake parameters; their type is nothing to a count.
         stack.enter_context(patch.object(nn.Module, "_apply", lambda module, *_, **__: module))
@@ -173,9 +179,11 @@ class _Representative:
 class _Session:
     """The layers of one model during one forward: who runs, and who hands back what another returned."""
 
-    def __init__(self, built: BuiltStack, batch: int, every_layer: bool) -> None:
+    def __init__(self, built: BuiltStack, batch: int, every_layer: bool, tokens: int) -> None:
         self.recorder = Recorder()
         self.batch = batch
+        self.tokens = tokens
+        self._outside: list[ModuleCall] = []
         self.built = built
         self._runs: list[LayerRun] = []
         self._executions: list[tuple[int, int]] = []
@@ -206,7 +214,33 @@ class _Session:
 
     def recording(self) -> Recording:
         """Return what was heard."""
-        return Recording(tuple(self.recorder.values), tuple(self._runs), tuple(self._executions), self.batch)
+        return Recording(
+            tuple(self.recorder.values),
+            tuple(self._runs),
+            tuple(self._executions),
+            self.batch,
+            self.tokens,
+            tuple(self._outside),
+        )
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Note the calls of the modules outside the layers that hold parameters."""
+        inside = {id(module) for layer in self.built.layers for module in layer.modules()}
+
+        def note(path: str, _: nn.Module, args: object, result: object) -> None:
+            self._outside.append(ModuleCall(path, _shape_of(args), _shape_of(result)))
+
+        handles = [
+            module.register_forward_hook(functools.partial(note, path))
+            for path, module in self.built.model.named_modules()
+            if id(module) not in inside and any(held is not None for held in module._parameters.values())
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def _layer(
         self, index: int, group: int, layer: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any
@@ -317,6 +351,10 @@ def _held_by_mappings(arguments: Sequence[object]) -> list[tuple[object, int]]:
     """Return each name of each mapping among arguments, with the identity of what it holds."""
     mappings = (argument for argument in arguments if isinstance(argument, Mapping))
     return [(name, id(value)) for mapping in mappings for name, value in mapping.items()]
+
+
+def _shape_of(argument: object) -> Shape:
+    return next((tuple(tensor.shape) for tensor in tensors_of(argument)), ())
 
 
 def _first_tensor(arguments: Sequence[object], path: str) -> torch.Tensor:

@@ -21,6 +21,7 @@ from census.listening import record
 from census.op_profile import OpProfile, infer_arch, load_op_profile, named_arch
 from census.spec import ModelSpec, fold_layers
 from census.towers import audio_configs, measure_tower, vision_config
+from census.weight_spec import outside_weights, weights_of_kinds
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -167,6 +168,7 @@ def measure(
         for kind in kinds
     }
     facts = _model_facts(config, built, kinds, stack)
+    weights = weights_of_kinds(built, recording, stack, read)
     ops = {kind: kinds[kind].ops if kind in kinds else profile.kinds[kind].ops for kind in profile.kinds}
     spec = ModelSpec.from_dict(
         {
@@ -175,7 +177,11 @@ def measure(
             **{field: fact.value for field, fact in facts.items()},
             "ops": {kind: counts.to_dict() for kind, counts in ops.items()},
             "layers": [group.to_dict() for group in fold_layers(stack)],
-            "kinds": {kind: kind_spec(kinds[kind], mixers[kind], stack.count(kind), stated[kind]) for kind in kinds},
+            "kinds": {
+                kind: kind_spec(kinds[kind], mixers[kind], stack.count(kind), stated[kind], weights[kind])
+                for kind in kinds
+            },
+            "outside": outside_weights(built, recording),
             **({"vision": vision} if vision else {}),
         },
         where=f"census of {name}",

@@ -22,8 +22,8 @@ Heads = Callable[[Shape], tuple[int, int]]
 """From a role's shape to (heads, width of a head)."""
 AllHeads = tuple[tuple[int, int] | None, tuple[int, int] | None, tuple[int, int] | None]
 """(heads, width of a head) of what plays queries, keys and values; None for what is not taken."""
-StateSize = Callable[[int, int, int], int]
-"""From (heads of the values, width of a key, width of a value) to the elements of one sequence's state."""
+OfState = Callable[[int, int, int], int]
+"""From (heads of the values, width of a key, width of a value) to a number of one sequence's state."""
 
 
 def _last_two(shape: Shape) -> tuple[int, int]:
@@ -35,6 +35,16 @@ def _outer_products(heads: int, key_width: int, value_width: int) -> int:
     return heads * key_width * value_width
 
 
+def _written_and_read(heads: int, key_width: int, value_width: int) -> int:
+    """Adding an outer product to the state, and multiplying it with a query: 2 FLOPs an element each."""
+    return 4 * heads * key_width * value_width
+
+
+def _delta_rule_updates(heads: int, key_width: int, value_width: int) -> int:
+    """As above, and reading what the state holds for the key before (Yang et al. 2024, DeltaNet, section 2.2)."""
+    return 6 * heads * key_width * value_width
+
+
 @dataclass(frozen=True)
 class Recurrence:
     """One entry of the table.
@@ -44,20 +54,23 @@ class Recurrence:
         roles: the arguments that play queries, keys and values, in this order; None for one it does not take.
         heads: how the shape of a role states its heads and their width, for queries, keys and values.
         state: how many elements the state of one sequence has.
+        flops: the FLOPs of the matmuls by which one token updates and reads the state, decays and gates apart.
         outputs: from the function's own arguments to what it returns, computing nothing.
     """
 
     name: str
     roles: tuple[str | None, str | None, str | None]
     heads: tuple[Heads, Heads, Heads]
-    state: StateSize
+    state: OfState
+    flops: OfState
     outputs: ShapeRule
 
-    def state_size(self, heads: AllHeads) -> int:
-        """Return the elements of one sequence's state, of heads and widths of what plays queries, keys and values."""
+    def of_state(self, heads: AllHeads) -> dict[str, int]:
+        """Return the state's elements and the FLOPs of a token, of heads and widths of queries, keys and values."""
         _, keys, values = heads
         assert values is not None, "every recurrence takes values"
-        return self.state(values[0], 1 if keys is None else keys[1], values[1])
+        widths = (values[0], 1 if keys is None else keys[1], values[1])
+        return {"state": self.state(*widths), "flops": self.flops(*widths)}
 
 
 RECURRENT_MODULES = frozenset(
@@ -76,7 +89,8 @@ def recurrence(
     functions: tuple[str, ...],
     roles: tuple[str | None, str | None, str | None],
     heads: tuple[Heads, Heads, Heads] = (_last_two, _last_two, _last_two),
-    state: StateSize = _outer_products,
+    state: OfState = _outer_products,
+    flops: OfState = _written_and_read,
 ) -> Callable[[ShapeRule], ShapeRule]:
     """Register the decorated shape rule for the functions of these names.
 
@@ -86,6 +100,7 @@ def recurrence(
         roles: the arguments that play queries, keys and values; None for one it does not take.
         heads: how their shapes state heads and widths; if left out, by their last two dimensions.
         state: how many elements the state of one sequence has; if left out, a matrix of key by value width a head.
+        flops: the FLOPs of a token's update and reading; if left out, those of adding an outer product and reading it.
 
     Raises:
         ValueError: a function is registered already.
@@ -95,7 +110,7 @@ def recurrence(
         for function in functions:
             if function in _TABLE:
                 raise ValueError(f"recurrence {name}: {function} already computes {_TABLE[function].name}")
-            _TABLE[function] = Recurrence(name, roles, heads, state, outputs)
+            _TABLE[function] = Recurrence(name, roles, heads, state, flops, outputs)
         return outputs
 
     return register
@@ -115,11 +130,13 @@ def recurrences() -> Mapping[str, Recurrence]:
         "fused_recurrent_gated_delta_rule",
     ),
     roles=("query", "key", "value"),
+    flops=_delta_rule_updates,
 )
 @recurrence(
     "kimi_delta_attention",
     functions=("chunk_kimi_delta_attention", "recurrent_kimi_delta_attention"),
     roles=("query", "key", "value"),
+    flops=_delta_rule_updates,
 )
 def _delta_rule(query: torch.Tensor, value: torch.Tensor, **_: object) -> tuple[torch.Tensor, None]:
     """Queries, keys and values are (batch, sequence, heads, width); the output is shaped as the values."""
@@ -160,7 +177,14 @@ def _channels(shape: Shape) -> tuple[int, int]:
     return shape[-1], 1
 
 
-@recurrence("rg_lru", functions=("_rnn_scan",), roles=(None, None, "hidden_states"), heads=(_channels,) * 3)
+@recurrence(
+    "rg_lru",
+    functions=("_rnn_scan",),
+    roles=(None, None, "hidden_states"),
+    heads=(_channels,) * 3,
+    # Diagonal: a decayed sum, read as it is.
+    flops=lambda heads, key_width, value_width: 2 * heads,
+)
 def _rg_lru(hidden_states: torch.Tensor, **_: object) -> tuple[torch.Tensor, None]:
     """Values are (batch, sequence, width): the recurrence is diagonal, a head a channel; gates are no roles."""
     return torch.empty_like(hidden_states), None
@@ -195,6 +219,7 @@ def _heads_first(shape: Shape) -> tuple[int, int]:
     roles=("query", "key", "value"),
     heads=(_heads_first,) * 3,
     state=lambda heads, key_width, value_width: heads * (key_width * value_width + key_width + 1),
+    flops=lambda heads, key_width, value_width: 4 * heads * (key_width * value_width + key_width),
 )
 def _mlstm(
     value: torch.Tensor, return_last_states: bool = False, **_: object

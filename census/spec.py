@@ -15,7 +15,7 @@ from typing import Any
 
 from census import strict_yaml
 from census.errors import ModelSpecError
-from census.kind_spec import KindSpec
+from census.kind_spec import KindSpec, OutsideSpec
 from census.op_counts import OpCounts
 from census.spec_rules import (
     check_kinds,
@@ -35,6 +35,7 @@ __all__ = [
     "LayerGroup",
     "ModelSpec",
     "OpCounts",
+    "OutsideSpec",
     "VisionSpec",
     "diff_specs",
     "fold_layers",
@@ -138,7 +139,8 @@ class ModelSpec:
 
     The first five fields are needed, all others are None where nobody stated them. With latent attention
     `head_dim` is the value head's width. `ops` names the vector of every kind, `layers` the stack in order,
-    `kinds` what one layer of each kind that the model has states of itself, `vision` the tower of a multimodal model.
+    `kinds` what one layer of each kind that the model has states of itself, `outside` the parameters outside the
+    layers, `vision` the tower of a multimodal model.
 
     Raises:
         ModelSpecError: a field is not of its type, or fields contradict each other.
@@ -186,6 +188,7 @@ class ModelSpec:
     ops: Mapping[str, OpCounts] | None = None
     layers: tuple[LayerGroup, ...] | None = None
     kinds: Mapping[str, KindSpec] | None = None
+    outside: OutsideSpec | None = None
     vision: VisionSpec | None = None
 
     def __post_init__(self) -> None:
@@ -249,6 +252,10 @@ def _read_kinds(data: object, path: str) -> dict[str, KindSpec]:
     return {kind: KindSpec.from_dict(stated, f"{path}.{kind}") for kind, stated in read_mapping(data, path).items()}
 
 
+def _read_outside(data: object, path: str) -> OutsideSpec:
+    return OutsideSpec.from_dict(read_mapping(data, path), path)
+
+
 def _read_vision(data: object, path: str) -> VisionSpec:
     return read(VisionSpec, data, f"{path}.", _VISION_PARTS)
 
@@ -259,6 +266,7 @@ _MODEL_PARTS = {
     "ops": _read_ops,
     "layers": _read_layers,
     "kinds": _read_kinds,
+    "outside": _read_outside,
     "vision": _read_vision,
 }
 
@@ -269,7 +277,7 @@ def _stated(spec: ModelSpec | VisionSpec) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, LayerGroup | KindSpec | VisionSpec):
+    if isinstance(value, LayerGroup | KindSpec | OutsideSpec | VisionSpec):
         return value.to_dict()
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
@@ -284,6 +292,8 @@ def readable_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
             readable[field] = {kind: strict_yaml.Flow(stated) for kind, stated in spec[field].items()}
     if "layers" in spec:
         readable["layers"] = [strict_yaml.Flow(group) for group in spec["layers"]]
+    if "outside" in spec:
+        readable["outside"] = strict_yaml.Flow(spec["outside"])
     if "vision" in spec:
         readable["vision"] = readable_spec(spec["vision"])
     return readable

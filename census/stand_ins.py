@@ -76,7 +76,7 @@ def _stand_in(entry: Recurrence, function: Any, recorder: Recorder) -> Callable[
             None if part is None else heads(tuple(part.shape)) for part, heads in zip(parts, entry.heads, strict=True)
         )
         heads = (queries, keys, values)
-        attributes = {"heads": heads, "state": entry.state_size(heads)}
+        attributes = {"heads": heads, **entry.of_state(heads)}
         recorder.hear(RECURRENCE + entry.name, taken + rest, list(tensors_of(result)), attributes)
         return result
 

@@ -17,6 +17,7 @@ from census.kinds import KindCensus, attention_in, beside, kind_spec, kinds_of_t
 from census.listening import hear
 from census.op_profile import load_op_profile
 from census.spec import fold_layers
+from census.weight_spec import weights_of_kinds
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -73,6 +74,7 @@ def measure_tower(config: PretrainedConfig, tower: PretrainedConfig) -> dict[str
     attention = [attention_in(read, run) for _, run in recording.executions]
     profile, stack, kinds = kinds_of_the_fitting([load_op_profile("vision")], True, built, recording, read, attention)
     stated = beside(profile, built, recording, stack, read)
+    weights = weights_of_kinds(built, recording, stack, read)
     first = with_details(kinds[stack[0]], stated[stack[0]])
     facts = {
         "hidden_size": first.dims["hidden_size"],
@@ -83,7 +85,10 @@ def measure_tower(config: PretrainedConfig, tower: PretrainedConfig) -> dict[str
         **{field: _number(tower, *names) for field, names in _STATED.items()},
         "ops": {kind: census.ops.to_dict() for kind, census in kinds.items()},
         "layers": [group.to_dict() for group in fold_layers(stack)],
-        "kinds": {kind: kind_spec(kinds[kind], kinds[kind].mixers, stack.count(kind), stated[kind]) for kind in kinds},
+        "kinds": {
+            kind: kind_spec(kinds[kind], kinds[kind].mixers, stack.count(kind), stated[kind], weights[kind])
+            for kind in kinds
+        },
     }
     return {field: value for field, value in facts.items() if value is not None}
 

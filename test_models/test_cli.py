@@ -1,6 +1,7 @@
 """The command as its help says: data on stdout, one line with the next step on stderr, three exit codes."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -48,7 +49,7 @@ def test_the_table_folds_the_stack_and_shows_evidence(config_file, capsys):
     assert main(["show", config_file("qwen3_next", layer_types=types, num_hidden_layers=6), "--format", "table"]) == 0
     out = capsys.readouterr().out
     assert "stack  3 x (1 linear_attention + 1 full_attention)" in out
-    assert "  linrec             1     linear_attn: gated_delta_rule" in out
+    assert re.search(r"^  linrec +1 +linear_attn: gated_delta_rule$", out, re.MULTILINE)
 
 
 def test_arch_and_name_are_taken(config_file, capsys):
@@ -124,7 +125,20 @@ def test_version_names_what_is_measured_with(capsys):
     assert capsys.readouterr().out.split()[::2] == ["census", "transformers", "torch"]
 
 
-@pytest.mark.parametrize(("arguments", "code", "lines"), [(["show", "mixtral"], 0, 27), (["show"], 2, 0)])
+@pytest.mark.parametrize(("arguments", "code", "lines"), [(["show", "mixtral"], 0, 28), (["show"], 2, 0)])
 def test_as_a_process_it_prints_all_and_exits_as_main_does(arguments, code, lines):
     done = subprocess.run([sys.executable, "-m", "census", *arguments], capture_output=True, text=True)
     assert (done.returncode, len(done.stdout.splitlines())) == (code, lines), done.stderr
+
+
+def test_costs_are_printed_for_the_length_that_was_asked_for(capsys):
+    main(["show", "mixtral", "--costs", "--seq-length", "8", "--format", "json"])
+    costs = json.loads(capsys.readouterr().out)
+    assert costs["parameters"]["router"] == 32 * 8 * 4096
+    assert costs["cache_bytes"]["total"] == 32 * 8 * 2 * 8 * 128 * 2
+    assert costs["flops"]["head"] == 2 * 8 * 4096 * 32000
+
+
+def test_costs_of_no_tokens_are_refused(capsys):
+    assert main(["show", "mixtral", "--costs", "--seq-length", "0"]) == 2
+    assert "seq_length: expected a positive whole number, found 0" in capsys.readouterr().err

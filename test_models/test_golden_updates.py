@@ -108,7 +108,10 @@ def test_a_golden_is_its_own_text(case, golden_root):
         ("", "expected"),
         ("case: a\ncase: b\n", "case"),
         ("case: a\nmodel_type: llama\nspec: {}\n", "expected the keys"),
-        ("case: a\nmodel_type: llama\nmeasured_with: {}\nspec: {name: a}\n", "hidden_size"),
+        (
+            "case: a\nmodel_type: llama\nmeasured_with: {}\nvouched_for_by: []\ncosts: {}\nspec: {name: a}\n",
+            "hidden_size",
+        ),
     ],
 )
 def test_a_broken_golden_is_refused(tmp_path, text, says):

@@ -7,6 +7,7 @@ from test_models.case_table import census_of
 NOT_COMPARED = {
     "mtp_depth": "Transformers builds no multi-token-prediction layer, so there is none to measure",
     "kinds": "field names do not say what each kind of layer states of itself",
+    "outside": "nor what stands outside the layers",
     "vision.kinds": "the same of a tower's",
     "vision.ops": "the resolver leaves a tower's vectors to profile vision",
 }
