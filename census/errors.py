@@ -34,5 +34,17 @@ class ModelSpecError(CensusError, ValueError):
     """A model spec is incomplete, contradicts itself or holds something that is no spec field."""
 
 
+class FieldError(CensusError):
+    """A field was asked for that the spec of a model does not have."""
+
+
+class AuditError(CensusError):
+    """An audit cannot be done as it was asked for: nothing to audit, or nothing that could be written."""
+
+
+class ComparisonError(CensusError):
+    """Two things cannot be compared, or one of them is nothing census compares."""
+
+
 class GoldenError(CensusError):
     """A golden file is broken, missing, or has no case."""

@@ -229,8 +229,9 @@ def forward(
     for field, size in (("seq_length", seq_length), ("batch", batch)):
         if type(size) is not int or size < 1:
             raise ConfigError(f"{field}: expected a positive whole number, found {size!r}")
-    built = build(config)
-    return built, record(built, seq_length, batch, every_layer)
+    with _LOCK:
+        built = build(config)
+        return built, record(built, seq_length, batch, every_layer)
 
 
 def _model_facts(

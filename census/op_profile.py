@@ -152,6 +152,15 @@ def load_op_profile(arch_or_path: str | os.PathLike[str]) -> OpProfile:
     return _profile(path.stem, _read_yaml(path), str(path))
 
 
+def parse_op_profile(text: str, arch: str, where: str) -> OpProfile:
+    """Return the profile that a text states, for a family of this name.
+
+    Raises:
+        ProfileError: the text states no whole profile.
+    """
+    return _profile(arch, strict_yaml.load(text, where, ProfileError), where)
+
+
 @functools.cache
 def _shipped(arch: str) -> OpProfile:
     path = _FOLDER / f"{arch}.yaml"

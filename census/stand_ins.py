@@ -56,6 +56,8 @@ def _stand_in_for(table: Mapping[str, Recurrence], held: object, recorder: Recor
 
 def _stand_in(entry: Recurrence, function: Any, recorder: Recorder) -> Callable[..., Any]:
     signature = inspect.signature(function)
+    written = inspect.unwrap(function)
+    name = f"{written.__module__}:{written.__qualname__}"
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -76,7 +78,7 @@ def _stand_in(entry: Recurrence, function: Any, recorder: Recorder) -> Callable[
             None if part is None else heads(tuple(part.shape)) for part, heads in zip(parts, entry.heads, strict=True)
         )
         heads = (queries, keys, values)
-        attributes = {"heads": heads, **entry.of_state(heads)}
+        attributes = {"heads": heads, **entry.of_state(heads), "function": name}
         recorder.hear(RECURRENCE + entry.name, taken + rest, list(tensors_of(result)), attributes)
         return result
 

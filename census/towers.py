@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -12,7 +13,9 @@ import torch
 from torch._subclasses import fake_tensor
 
 from census.build import BuiltStack, build_tower
+from census.counts import Fact
 from census.errors import UnknownPartError
+from census.events import Recording
 from census.kinds import KindCensus, attention_in, beside, kind_spec, kinds_of_the_fitting, read_layer, with_details
 from census.listening import hear
 from census.op_profile import load_op_profile
@@ -53,6 +56,42 @@ def audio_configs(config: PretrainedConfig) -> dict[str, str]:
     return {name: part.model_type for name, part in parts.items() if part is not None and hasattr(part, "model_type")}
 
 
+@dataclass(frozen=True)
+class TowerReading:
+    """What was heard of a vision tower, and what it was read as.
+
+    Attributes:
+        built: the tower.
+        recording: its forward.
+        read: what each run of the recording was read as.
+        stack: the kind of every layer, in order.
+        kinds: for every kind, what a layer of it runs.
+        beside: what each kind states beside its dimensions, with the places of the layers that do.
+    """
+
+    built: BuiltStack
+    recording: Recording
+    read: Mapping[int, KindCensus]
+    stack: tuple[str, ...]
+    kinds: Mapping[str, KindCensus]
+    beside: Mapping[str, Mapping[str, tuple[Fact, list[int]]]]
+
+
+def read_tower(config: PretrainedConfig, tower: PretrainedConfig) -> TowerReading:
+    """Run a vision tower and read its layers; arguments and errors are those of `measure_tower`."""
+    built = build_tower(config, tower)
+    with patch.object(fake_tensor, "CONSTANT_NUMEL_LIMIT", _KNOWN_VALUES):
+        recording = hear(built, lambda: _image(built))
+    read = {run: read_layer(built, recording, index, run) for index, run in reversed(recording.executions)}
+    for index, run in recording.executions:
+        _require_heads(built.paths[index], read[run])
+    attention = [attention_in(read, run) for _, run in recording.executions]
+    profile, stack, kinds = kinds_of_the_fitting([load_op_profile("vision")], True, built, recording, read, attention)
+    stated = beside(profile, built, recording, stack, read)
+    kinds = {kind: with_details(census, stated[kind]) for kind, census in kinds.items()}
+    return TowerReading(built, recording, read, stack, kinds, stated)
+
+
 def measure_tower(config: PretrainedConfig, tower: PretrainedConfig) -> dict[str, Any]:
     """Return the `vision` of a spec: the tower's dimensions, its layers and their op vectors.
 
@@ -65,17 +104,10 @@ def measure_tower(config: PretrainedConfig, tower: PretrainedConfig) -> dict[str
         UnknownPartError: a layer runs something census does not know.
         KindError: profile `vision` has no kind for a layer.
     """
-    built = build_tower(config, tower)
-    with patch.object(fake_tensor, "CONSTANT_NUMEL_LIMIT", _KNOWN_VALUES):
-        recording = hear(built, lambda: _image(built))
-    read = {run: read_layer(built, recording, index, run) for index, run in reversed(recording.executions)}
-    for index, run in recording.executions:
-        _require_heads(built.paths[index], read[run])
-    attention = [attention_in(read, run) for _, run in recording.executions]
-    profile, stack, kinds = kinds_of_the_fitting([load_op_profile("vision")], True, built, recording, read, attention)
-    stated = beside(profile, built, recording, stack, read)
-    weights = weights_of_kinds(built, recording, stack, read)
-    first = with_details(kinds[stack[0]], stated[stack[0]])
+    tower_read = read_tower(config, tower)
+    stack, kinds, stated = tower_read.stack, tower_read.kinds, tower_read.beside
+    first = kinds[stack[0]]
+    weights = weights_of_kinds(tower_read.built, tower_read.recording, stack, tower_read.read)
     facts = {
         "hidden_size": first.dims["hidden_size"],
         "num_hidden_layers": len(stack),
@@ -113,6 +145,11 @@ def _number(config: PretrainedConfig, *names: str, otherwise: int | None = None)
         if type(value) is int and value > 0:
             return value
     return otherwise
+
+
+def field_of_config(tower: PretrainedConfig, field: str) -> str:
+    """Return the name under which a tower's config states a field of the spec that the config alone says."""
+    return next(name for name in _STATED[field] if _number(tower, name) is not None)
 
 
 def _image(built: BuiltStack) -> Mapping[str, object]:

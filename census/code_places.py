@@ -1,0 +1,56 @@
+"""Where code stands: the file, line and name of what ran, with the file relative to where its package is installed."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from torch import nn
+
+
+def forward_place(module: nn.Module) -> str:
+    """Return where a module's forward is written: `transformers/models/llama/modeling_llama.py:234 LlamaMLP.forward`.
+
+    A forward that a class inherits stands with the class that wrote it.
+    """
+    return _place(type(module).forward)
+
+
+def class_place(cls: type) -> str:
+    """Return where a class is written, in the same form."""
+    _, line = inspect.getsourcelines(cls)
+    return f"{_relative(inspect.getfile(cls), cls.__module__)}:{line} {cls.__qualname__}"
+
+
+def function_place(name: str) -> str:
+    """Return where a function is written that a recurrence's event names: `module:function` or `module:Class.method`.
+
+    A function that was made while the model was built has no place to look up, and is named alone.
+    """
+    module, _, path = name.partition(":")
+    found: Any = sys.modules[module]
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return name if found is None else _place(found)
+
+
+def _place(function: Callable[..., object]) -> str:
+    written = inspect.unwrap(function)
+    code: CodeType = written.__code__
+    lines, first = inspect.getsourcelines(code)
+    # Decorators stand before the line that names it.
+    above = next((number for number, line in enumerate(lines) if line.lstrip().startswith(("def ", "async def "))), 0)
+    return f"{_relative(code.co_filename, written.__module__)}:{first + above} {written.__qualname__}"
+
+
+def _relative(file: str, module: str) -> str:
+    """Return a file's path from the folder that its top-level package lies in."""
+    package = sys.modules[module.partition(".")[0]].__file__
+    assert package is not None, "the package has been imported of a file"
+    folder = Path(package).parent.parent
+    path = Path(file)
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
