@@ -1,8 +1,8 @@
-"""An op profile beside measurement: kind by kind, op by op, stated, measured, evidence; and the layers it has no kind for."""
+"""An op profile beside measurement: kind by kind, op by op, stated, measured, evidence; layers it has no kind for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -152,20 +152,34 @@ def _in_part(profile: OpProfile, config: PretrainedConfig, source: str, reason: 
     return Audit(profile, tuple(audit_rows(profile, source, kinds)), without, ((source, reason),))
 
 
-def merged(audits: Sequence[Audit]) -> list[Audit]:
-    """Return audits, those of one profile as one."""
-    by_profile: dict[str, list[Audit]] = {}
-    for audit in audits:
-        by_profile.setdefault(audit.profile.source, []).append(audit)
-    return [
-        Audit(
-            of_one[0].profile,
-            tuple(row for audit in of_one for row in audit.rows),
-            tuple(unfit for audit in of_one for unfit in audit.unfit),
-            tuple(failure for audit in of_one for failure in audit.failures),
-        )
-        for of_one in by_profile.values()
-    ]
+def audit_sources(
+    sources: Mapping[str, Callable[[], PretrainedConfig]],
+    files: Sequence[str],
+    failed: Callable[[str, CensusError], None],
+) -> list[Audit]:
+    """Return the audits of sources, one a profile; a source that fails does not keep the others from being audited.
+
+    Args:
+        sources: by the name of each, what makes its config.
+        files: the profiles' files or families' names; each source's inferred family if there are none.
+        failed: takes what could not be measured, and why.
+    """
+    audits = []
+    for name, load in sources.items():
+        profile = None
+        try:
+            config = load()
+            profile = profile_for(config, files, name)
+            audit = audit_source(profile, config, name)
+            if audit.failures:
+                failed(name, KindError(audit.failures[0][1]))
+        except CensusError as error:
+            failed(name, error)
+            if profile is None:
+                continue
+            audit = Audit(profile, failures=((name, str(error)),))
+        audits.append(audit)
+    return _merged(audits)
 
 
 def profile_for(config: PretrainedConfig, files: Sequence[str], name: str) -> OpProfile:
@@ -212,3 +226,19 @@ def _fits(profile: OpProfile, config: PretrainedConfig, name: str) -> bool:
     except CensusError as error:
         raise AuditError(f"{name}: expected a model that can be measured, found {error}") from error
     return True
+
+
+def _merged(audits: Sequence[Audit]) -> list[Audit]:
+    """Return audits, those of one profile as one."""
+    by_profile: dict[str, list[Audit]] = {}
+    for audit in audits:
+        by_profile.setdefault(audit.profile.source, []).append(audit)
+    return [
+        Audit(
+            of_one[0].profile,
+            tuple(row for audit in of_one for row in audit.rows),
+            tuple(unfit for audit in of_one for unfit in audit.unfit),
+            tuple(failure for audit in of_one for failure in audit.failures),
+        )
+        for of_one in by_profile.values()
+    ]

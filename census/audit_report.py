@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from census.audit import Audit, AuditRow, UnfitLayers
-from census.profile_file import ProfileLines
+from census.profile_lines import ProfileLines
 from census.table import columns, markdown
 
 _ANNOTATIONS = 10

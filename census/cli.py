@@ -1,4 +1,4 @@
-"""The command `census`: show, audit, resolve. Data goes to stdout, all else to stderr."""
+"""The command `census`: show, explain, audit, diff, resolve, list, draft. Data goes to stdout, all else to stderr."""
 
 from __future__ import annotations
 
@@ -11,13 +11,9 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from census.errors import CensusError
-
-if TYPE_CHECKING:
-    from census.audit import AuditRow
-    from census.op_profile import OpProfile
 
 AGREES, DIFFERS, FAILED = 0, 1, 2
 """Exit codes: stated and measured agree; they differ; something could not be read or measured."""
@@ -92,7 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, help="print the versions of census, transformers, torch")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_show(commands)
+    _add_explain(commands)
     _add_audit(commands)
+    _add_diff(commands)
     _add_resolve(commands)
     _add_list(commands)
     _add_draft(commands)
@@ -148,6 +146,25 @@ def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.set_defaults(run=_show)
 
 
+def _add_explain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "explain",
+        "print what stated each number of a spec: evidence, modules that ran, shapes, file and line of their code",
+        "census explain ./config.json moe.attMM",
+    )
+    parser.add_argument("source", metavar="SOURCE", help=_SOURCE)
+    parser.add_argument(
+        "field",
+        metavar="FIELD",
+        nargs="?",
+        help="one field alone: qk_norm, kinds.moe.num_experts, vision.hidden_size, or a kind and an op: moe.attMM",
+    )
+    parser.add_argument("--arch", help="the family whose profile names the kinds; inferred from the name if left out")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="table by default")
+    parser.set_defaults(run=_explain)
+
+
 def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _command(
         commands,
@@ -156,9 +173,39 @@ def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "1 where they differ, 2 where something could not be measured",
         "census audit ./config.json --profile my_family.yaml",
     )
-    parser.add_argument("sources", metavar="SOURCE", nargs="+", help=_SOURCE)
-    parser.add_argument("--profile", help="a profile's file, or a family's name; inferred from the source if left out")
+    parser.add_argument("sources", metavar="SOURCE", nargs="*", help=_SOURCE)
+    parser.add_argument(
+        "--profile",
+        help="a profile's file, a folder of them, or a family's name; inferred from the source if left out",
+    )
+    parser.add_argument(
+        "--all-cases",
+        action="store_true",
+        help="every case of the profile's family in the case table, in a checkout of the repository",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("table", "json", "markdown", "junit", "github"),
+        default="table",
+        help="table by default; junit is a test report, github are annotations on the profile's lines",
+    )
+    parser.add_argument("--fix", action="store_true", help="write the measured counts into the profile's file")
+    parser.add_argument("--draft", action="store_true", help="print a new profile, measured of the one source")
     parser.set_defaults(run=_audit)
+
+
+def _add_diff(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "diff",
+        "print the fields, kinds and ops in which two models, goldens, specs or profiles differ; exit 0 where they are "
+        "equal, 1 where they differ, 2 where they cannot be compared",
+        "census diff ./config.json golden_specs/mixtral/mixtral-8x7b.yaml",
+    )
+    for name in ("a", "b"):
+        parser.add_argument(name, metavar=name.upper(), help=f"a golden, a spec, an op profile, or a model: {_SOURCE}")
+    parser.add_argument("--format", choices=("table", "json", "markdown"), default="table", help="table by default")
+    parser.set_defaults(run=_diff)
 
 
 def _add_resolve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -258,46 +305,59 @@ def _name(source: str) -> str | None:
     return path.parent.name if path.stem == "config" else path.stem.removesuffix("_config")
 
 
-def _audit(options: argparse.Namespace) -> int:
-    from census.audit import audit_rows, unmeasured_kinds
+def _explain(options: argparse.Namespace) -> int:
     from census.config import load_config
-    from census.measurement import measure
-    from census.op_profile import load_op_profile
+    from census.explain import explain, explanations_text
 
-    rows: list[AuditRow] = []
-    measured: dict[str, tuple[OpProfile, set[str]]] = {}
+    found = explain(load_config(options.source), options.arch, _name(options.source), options.field)
+    as_json = options.format == "json"
+    print(json.dumps([one.to_dict() for one in found], indent=2) if as_json else explanations_text(found))
+    return AGREES
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from census.audit import audit_sources
+    from census.audit_report import audit_text
+    from census.config import load_config
+    from census.profile_draft import draft_profile
+    from census.profile_file import audited_sources, fix_profiles, profile_files, require_one_source, require_own_files
+
+    if options.draft:
+        source = require_one_source(options.sources)
+        print(draft_profile(load_config(source), _name(source) or source))
+        return AGREES
+    if options.fix:
+        require_own_files(options.profile)
     code = AGREES
-    for source in options.sources:
-        try:
-            config = load_config(source)
-            name = _name(source) or source
-            census = measure(config, options.profile and load_op_profile(options.profile), name)
-            profile = load_op_profile(options.profile or census.spec["arch"])
-        except CensusError as error:
-            if options.debug:
-                raise
-            print(f"census: {source}: could not be measured: {' '.join(str(error).split())}", file=sys.stderr)
-            code = FAILED
-            continue
-        rows += audit_rows(profile, name, census.kinds)
-        measured.setdefault(profile.arch, (profile, set()))[1].update(census.kinds)
-    _print_audit(rows)
-    for profile, kinds in measured.values():
-        for kind in unmeasured_kinds(profile, kinds):
-            print(f"census: {profile.arch}.{kind}: no source has a layer of this kind", file=sys.stderr)
-    return code or (DIFFERS if any(not row.agrees for row in rows) else AGREES)
+
+    def failed(source: str, error: CensusError) -> None:
+        nonlocal code
+        if options.debug:
+            raise error
+        print(f"census: {source}: could not be measured: {' '.join(str(error).split())}", file=sys.stderr)
+        code = FAILED
+
+    files = profile_files(options.profile) if options.profile else []
+    named = {source: _name(source) or source for source in options.sources}
+    audits = audit_sources(audited_sources(named, files, options.all_cases), files, failed)
+    text = audit_text(audits, options.format)
+    if text:
+        print(text)
+    if options.fix:
+        for path, counts in fix_profiles(audits).items():
+            print(f"census: {path}: {counts} counts written", file=sys.stderr)
+        return code
+    return code or (DIFFERS if any(audit.differing for audit in audits) else AGREES)
 
 
-def _print_audit(rows: Sequence[AuditRow]) -> None:
-    from census.table import columns
+def _diff(options: argparse.Namespace) -> int:
+    from census.compare import compare, comparison_text, read_compared
 
-    header = ("model", "kind", "op", "stated", "measured", "", "evidence")
-    lines = [
-        (r.source, r.kind, r.op, str(r.stated), str(r.measured), "" if r.agrees else "DIFFERS", r.evidence)
-        for r in rows
-    ]
-    if lines:
-        print("\n".join(columns([header, *lines])))
+    found = compare(read_compared(options.a), read_compared(options.b))
+    text = comparison_text(options.a, options.b, found, options.format)
+    if text:
+        print(text)
+    return DIFFERS if any(found.values()) else AGREES
 
 
 def _resolve(options: argparse.Namespace) -> int:

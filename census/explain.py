@@ -12,7 +12,7 @@ from census.errors import FieldError
 from census.kinds import KindCensus
 from census.measurement import ModelCensus, forward, measure
 from census.op_profile import load_op_profile
-from census.profile_file import ProfileLines
+from census.profile_lines import ProfileLines
 from census.ran_modules import Place, RanStack
 from census.table import columns
 from census.towers import field_of_config, read_tower, vision_config

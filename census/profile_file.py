@@ -1,59 +1,23 @@
-"""An op profile as its author's file: the line of each count, and counts written into it with all else kept."""
+"""An op profile as its author's file: which files are meant, and counts written into one with all else kept."""
 
 from __future__ import annotations
 
+import functools
 import io
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import yaml
-
+from census.audit import Audit
+from census.case_files import cases_here
+from census.config import load_config
 from census.errors import AuditError
 from census.golden import write_atomically
 from census.op_profile import load_op_profile, parse_op_profile
 
-
-@dataclass(frozen=True)
-class ProfileLines:
-    """The lines, from 1, that a profile's nodes begin on.
-
-    Attributes:
-        first: that of `kinds`.
-        kinds: for every kind, that of its name.
-        ops: for every kind, those of its counts, by op.
-    """
-
-    first: int
-    kinds: Mapping[str, int]
-    ops: Mapping[str, Mapping[str, int]]
-
-    @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> ProfileLines:
-        """Return the lines of a profile that has been loaded from a file."""
-        root = _entries(yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader))
-        key, held = root["kinds"]
-        kinds = _entries(held)
-        ops = {kind: _entries(_entries(node)["ops"][1]) for kind, (_, node) in kinds.items()}
-        return cls(
-            _line(key),
-            {kind: _line(name) for kind, (name, _) in kinds.items()},
-            {kind: {op: _line(count) for op, (_, count) in counts.items()} for kind, counts in ops.items()},
-        )
-
-    def of_op(self, kind: str, op: str) -> int:
-        """Return the line of one count."""
-        return self.ops[kind][op]
-
-
-def _entries(node: Any) -> dict[str, tuple[Any, Any]]:
-    return {key.value: (key, value) for key, value in node.value}
-
-
-def _line(node: Any) -> int:
-    return int(node.start_mark.line) + 1
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 
 def profile_files(path: str | os.PathLike[str]) -> list[str]:
@@ -68,6 +32,68 @@ def profile_files(path: str | os.PathLike[str]) -> list[str]:
     if not found:
         raise AuditError(f"{path}: expected profiles, found no .yaml file in the folder; pass a profile's file")
     return found
+
+
+def require_own_files(profile: str | None) -> None:
+    """Refuse to write counts where no file was named: a family's own profile belongs to census.
+
+    Raises:
+        AuditError: there is no file or folder of this name.
+    """
+    if profile is None or not os.path.exists(profile):
+        raise AuditError(
+            f"--fix: expected --profile with the file of a profile to write to, found "
+            f"{'none' if profile is None else repr(profile)}; pass the path of the file"
+        )
+
+
+def require_one_source(sources: Sequence[str]) -> str:
+    """Return the only source of a draft.
+
+    Raises:
+        AuditError: there is none, or there are several.
+    """
+    if len(sources) != 1:
+        raise AuditError(f"--draft: expected one source to measure, found {len(sources)}; name one")
+    return sources[0]
+
+
+def audited_sources(
+    named: Mapping[str, str], files: Sequence[str], all_cases: bool
+) -> dict[str, Callable[[], PretrainedConfig]]:
+    """Return what makes the config of each source of an audit, by the source's name.
+
+    Args:
+        named: the sources that were given, and a name for each; of those with one name each keeps its own text.
+        files: the profiles.
+        all_cases: whether every case of the profiles' families is one too.
+
+    Raises:
+        AuditError: there is nothing to audit, or no case table.
+    """
+    if all_cases and not files:
+        raise AuditError("--all-cases: expected --profile, whose family's cases are meant, found none; name a profile")
+    if not named and not all_cases:
+        raise AuditError("audit: expected a source to hold the profile against, found none; name one")
+    names = list(named.values())
+    sources: dict[str, Callable[[], PretrainedConfig]] = {
+        source if names.count(name) > 1 else name: functools.partial(load_config, source)
+        for source, name in named.items()
+    }
+    return {**sources, **(cases_here({load_op_profile(file).arch for file in files}) if all_cases else {})}
+
+
+def fix_profiles(audits: Sequence[Audit]) -> dict[str, int]:
+    """Write what audits measured into the files of their profiles; return how many counts each file had changed.
+
+    Raises:
+        AuditError: sources measure differently what one profile states for both, or a file could not be written.
+    """
+    fixes = {audit.profile.source: audit.measured_counts() for audit in audits}
+    for path, counts in fixes.items():
+        if counts:
+            write_counts(path, counts)
+    return {path: len(counts) for path, counts in fixes.items() if counts}
 
 
 def write_counts(path: str, counts: Mapping[tuple[str, str], int]) -> None:
