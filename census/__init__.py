@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from census.config import load_config
     from census.costs import cache_bytes, flops, parameters
     from census.errors import (
+        AuditError,
         BuildError,
         CensusError,
+        ComparisonError,
         ConfigError,
+        FieldError,
         GoldenError,
         KindError,
         ModelSpecError,
@@ -34,7 +37,7 @@ _MODULES = {
     "config": ("load_config",),
     "costs": ("cache_bytes", "flops", "parameters"),
     "errors": (
-        "BuildError", "CensusError", "ConfigError", "GoldenError",
+        "AuditError", "BuildError", "CensusError", "ComparisonError", "ConfigError", "FieldError", "GoldenError",
         "KindError", "ModelSpecError", "ProfileError", "UnknownPartError",
     ),
     "shapes": ("LayerShape", "layer_shape"),
@@ -47,10 +50,13 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "AuditError",
     "AuditRow",
     "BuildError",
     "CensusError",
+    "ComparisonError",
     "ConfigError",
+    "FieldError",
     "GoldenError",
     "KindCensus",
     "KindError",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -22,8 +22,8 @@ def forward_place(module: nn.Module) -> str:
 
 def class_place(cls: type) -> str:
     """Return where a class is written, in the same form."""
-    _, line = inspect.getsourcelines(cls)
-    return f"{_relative(inspect.getfile(cls), cls.__module__)}:{line} {cls.__qualname__}"
+    lines, first = inspect.getsourcelines(cls)
+    return f"{_relative(inspect.getfile(cls), cls.__module__)}:{first + _decorators(lines)} {cls.__qualname__}"
 
 
 def function_place(name: str) -> str:
@@ -42,9 +42,13 @@ def _place(function: Callable[..., object]) -> str:
     written = inspect.unwrap(function)
     code: CodeType = written.__code__
     lines, first = inspect.getsourcelines(code)
-    # Decorators stand before the line that names it.
-    above = next((number for number, line in enumerate(lines) if line.lstrip().startswith(("def ", "async def "))), 0)
-    return f"{_relative(code.co_filename, written.__module__)}:{first + above} {written.__qualname__}"
+    return f"{_relative(code.co_filename, written.__module__)}:{first + _decorators(lines)} {written.__qualname__}"
+
+
+def _decorators(lines: Sequence[str]) -> int:
+    """Return how many lines of a definition stand before the one that names it."""
+    heads = ("def ", "async def ", "class ")
+    return next((number for number, line in enumerate(lines) if line.lstrip().startswith(heads)), 0)
 
 
 def _relative(file: str, module: str) -> str:

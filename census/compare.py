@@ -70,7 +70,7 @@ def _model(source: str) -> Compared:
 
 def _of_file(source: str) -> Compared:
     path = Path(source)
-    data = _data(path)
+    data = _data(path) if path.suffix in (".json", ".yaml", ".yml") else None
     if isinstance(data, Mapping):
         if isinstance(data.get("model"), Mapping):
             # A train.yaml's model section.

@@ -101,7 +101,10 @@ def _names(found: list[_Layers]) -> list[str]:
 
 
 def _optional(shapes: list[LayerShape]) -> list[str]:
-    """Return the names of modules that some layers of a kind hold and others do not."""
+    """Return the names of modules that some layers of a kind hold and others do not, or hold in other shapes.
+
+    Where a count or a width depends on one of them, the profile will be refused for that.
+    """
     optional: list[str] = []
     for shape in dict.fromkeys(shapes):
         while difference(shapes[0], shape, tuple(optional)) is not None:
@@ -113,12 +116,22 @@ def _optional(shapes: list[LayerShape]) -> list[str]:
 
 
 def _alone(one: LayerShape, other: LayerShape, optional: list[str]) -> str | None:
-    """Return the outermost name, not yet known, that one of two layers has on a path and the other has not."""
+    """Return the outermost name, not yet known, that one of two layers has on a path and the other has not.
+
+    Where both have all of them, that of the innermost module whose parameters differ in shape.
+    """
     for mine, theirs in ((one, other), (other, one)):
         held = {path for path, _ in theirs.params}
         prefixes = {tuple(path.split(".")[:end]) for path in held for end in range(1, path.count(".") + 2)}
         for path, _ in mine.params:
             parts = path.split(".")
             if path not in held and set(parts).isdisjoint(optional):
-                return next(parts[end - 1] for end in range(1, len(parts) + 1) if tuple(parts[:end]) not in prefixes)
+                end = next(end for end in range(1, len(parts) + 1) if tuple(parts[:end]) not in prefixes)
+                # An entry of a list is told by the list's name: its number stands in other lists too.
+                return next((part for part in reversed(parts[:end]) if not part.isdigit()), None)
+    shapes = dict(other.params)
+    for path, shape in one.params:
+        parts = path.split(".")
+        if shapes.get(path) != shape and set(parts).isdisjoint(optional):
+            return parts[-2:][0]
     return None

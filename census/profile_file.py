@@ -97,7 +97,7 @@ def fix_profiles(audits: Sequence[Audit]) -> dict[str, int]:
 
 
 def write_counts(path: str, counts: Mapping[tuple[str, str], int]) -> None:
-    """Write counts into a profile's file. Comments, order and style stay; the file changes whole, or not at all.
+    """Write counts into a profile's file: whole, or not at all. Comments, order, indentation and quotes stay.
 
     A kind that says how many norms its layers have is kept in step with its `normOp`.
 
@@ -128,6 +128,6 @@ def write_counts(path: str, counts: Mapping[tuple[str, str], int]) -> None:
     document.dump(profile, written)
     parse_op_profile(written.getvalue(), load_op_profile(path).arch, path)
     try:
-        write_atomically(Path(path), written.getvalue())
+        write_atomically(Path(path).resolve(), written.getvalue())
     except OSError as error:
         raise AuditError(f"{path}: expected to write the counts, found {error}; nothing was changed") from error

@@ -1,4 +1,4 @@
-"""README's console examples print what README shows, and its Python example runs."""
+"""The console examples of README and `docs/commands.md` print what they show, and README's Python example runs."""
 
 import os
 import re
@@ -13,11 +13,12 @@ from census.cli import main
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```console\n\$ (.*?)\n(.*?)```", TEXT, re.DOTALL)
+COMMANDS = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```console\n\$ (.*?)\n(.*?)```", TEXT + COMMANDS, re.DOTALL)
 
 
 @pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=[command for command, _ in EXAMPLES])
-def test_a_console_example_prints_what_readme_shows(command, output, capsys, monkeypatch):
+def test_a_console_example_prints_what_is_shown(command, output, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     program, *arguments = shlex.split(command)
     assert program == "census"
