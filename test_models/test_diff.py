@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from census import load_op_profile, strict_yaml
+from census import load_op_profile, measure, strict_yaml
 from census.cli import main
 from test_models.families import FAMILIES
 
@@ -69,12 +69,16 @@ def test_two_models_differ_in_what_was_changed_and_in_what_follows_from_it(write
 
 
 def test_a_model_is_measured_under_the_family_of_the_spec_beside_it(write, capsys):
-    """Inferred from its name it would be another family, with kinds of other names."""
-    spec = FAMILIES["qwen3_next"].base.spec
-    code, found = differences(
-        capsys, write("renamed.json", config("qwen3_next")), write("spec.json", {**spec, "arch": "qwen3_5"})
-    )
+    family = FAMILIES["deepseek_v3"]
+    spec = measure(family.new_config(), "moe").spec
+    assert (family.base.spec["arch"], spec["arch"]) == ("deepseek", "moe")
+    code, found = differences(capsys, write("config.json", config("deepseek_v3")), write("spec.json", spec))
     assert (code, found) == (0, {})
+
+
+def test_a_models_name_is_no_difference(write):
+    spec = FAMILIES["llama"].base.spec
+    assert main(["diff", write("one.json", spec), write("other.json", {**spec, "name": "another"})]) == 0
 
 
 def test_a_profile_beside_a_model_is_compared_by_the_ops_of_the_models_kinds(write, capsys):
