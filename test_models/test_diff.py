@@ -102,13 +102,15 @@ def test_two_profiles_are_compared_by_kinds_flavours_and_ops(capsys):
 
 
 def test_a_table_and_markdown_name_both_sides_in_their_heads(write, capsys):
-    one, other = write("one.json", config("llama")), write("other.json", config("llama", vocab_size=256))
+    one, other = (
+        write(f"{positions}.json", config("llama", max_position_embeddings=positions)) for positions in (512, 1024)
+    )
     assert main(["diff", one, other]) == 1
-    head, row, *_ = capsys.readouterr().out.splitlines()
-    assert (head.split(), row.split()) == (["field", one, other], ["vocab_size", "512", "256"])
+    head, row = capsys.readouterr().out.splitlines()
+    assert (head.split(), row.split()) == (["field", one, other], ["max_position_embeddings", "512", "1024"])
     assert main(["diff", one, other, "--format", "markdown"]) == 1
-    head, _, row, *_ = capsys.readouterr().out.splitlines()
-    assert (head, row) == (f"| field | {one} | {other} |", "| vocab_size | 512 | 256 |")
+    head, _, row = capsys.readouterr().out.splitlines()
+    assert (head, row) == (f"| field | {one} | {other} |", "| max_position_embeddings | 512 | 1024 |")
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "a: 1\n"])
