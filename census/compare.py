@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from census import strict_yaml
+from census.costs import pinned_costs
 from census.errors import ComparisonError
 from census.golden import read_golden
 from census.op_profile import OpProfile, known_archs, load_op_profile
@@ -124,8 +125,7 @@ def compare(one: Compared, other: Compared) -> dict[str, list[FieldDifference]]:
     if one.profile or other.profile:
         return {"ops": diff_specs(_ops(one, other), _ops(other, one))}
     found = diff_specs(_fields(one, other), _fields(other, one))
-    # What the differences come to in parameters and FLOPs would be a section of its own beside these.
-    beside = ("kinds", "ops", "vision")
+    beside = ("kinds", "ops", "vision", "costs")
     return {
         "fields": [difference for difference in found if _head(difference) not in beside],
         **{part: _split(found, part) for part in beside},
@@ -169,13 +169,38 @@ def _kinds_of(spec: Mapping[str, Any]) -> list[str]:
 
 
 def _fields(side: Compared, other: Compared) -> dict[str, Any]:
-    """Return a spec's fields, its stack as one text and without the model's name."""
+    """Return a spec's fields, its stack and weights as texts and without the model's name, and what they cost.
+
+    Costs are stated of two specs that both say what they are computed from.
+    """
     spec = dict(_spec(side, other))
+    if "outside" in spec and "outside" in _spec(other, side):
+        spec["costs"] = pinned_costs(spec)
+    if "kinds" in spec:
+        spec["kinds"] = {name: _with_weights_as_text(kind) for name, kind in spec["kinds"].items()}
+    if "outside" in spec:
+        spec["outside"] = _with_weights_as_text(spec["outside"])
     groups = spec.pop("layers", None)
     spec.pop("name")
     if groups is not None:
         spec["layers"] = " + ".join(f"{group['count']} {group['kind']}" + " mtp" * ("mtp" in group) for group in groups)
     return spec
+
+
+def _with_weights_as_text(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a kind, or what is outside the layers, with the matrices of each part as one text."""
+
+    def text(matrices: Sequence[Sequence[int]]) -> str:
+        return ", ".join(" x ".join(map(str, matrix)) for matrix in matrices)
+
+    written = dict(stated)
+    if "projections" in stated:
+        written["projections"] = {part: text(matrices) for part, matrices in stated["projections"].items()}
+    if "tables" in stated:
+        written["tables"] = text(stated["tables"])
+    if "variants" in stated:
+        written["variants"] = [_with_weights_as_text(variant) for variant in stated["variants"]]
+    return written
 
 
 def _spec(side: Compared, other: Compared) -> Mapping[str, Any]:
