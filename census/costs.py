@@ -41,7 +41,8 @@ def parameters(spec: ModelSpec | Mapping[str, object]) -> dict[str, int]:
     for _, _, weights in _layers(spec):
         for part, matrices in (weights.projections or {}).items():
             found[part] += sum(_held(matrix) for matrix in matrices)
-            unused += sum(_unused(matrix) for matrix in matrices) if part == "routed" else 0
+            unused += sum(_unused(matrix) for matrix in matrices)
+        unused += _unused_biases(weights)
         found.update(weights.other_parameters or {})
     for kind in (spec.kinds or {}).values():
         found.subtract(kind.tied_parameters or {})
@@ -183,8 +184,18 @@ def _run(matrix: Sequence[int]) -> int:
 
 
 def _unused(matrix: Sequence[int]) -> int:
-    """Return the elements of a routed projection's weights that a token does not run through."""
+    """Return the elements of a projection's weights that a token does not run through."""
     return max(_held(matrix) - _run(matrix), 0)
+
+
+def _unused_biases(weights: KindSpec | WeightVariant) -> int:
+    """Return the elements of what experts hold beside their weights that a token does not use: all hold as much."""
+    elements = (weights.other_parameters or {}).get("routed", 0)
+    experts = {(matrix[2], matrix[3]) for matrix in (weights.projections or {}).get("routed", ()) if len(matrix) > 2}
+    if not elements or len(experts) != 1:
+        return 0
+    [(held, run)] = experts
+    return elements * max(held - run, 0) // held if elements % held == 0 else 0
 
 
 def _has(kind: KindSpec, field: str, place: int) -> bool:
