@@ -14,11 +14,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from census.coverage import TABLE, table_text
-from census.errors import GoldenError
-from census.golden import golden_path, new_golden, read_golden, write_atomically, write_golden
-from census.spec import diff_specs
+from census.golden import write_atomically
 from test_models.case_table import MEASURED, PUBLISHED, Case, census_of, coverage
-from test_models.routes import routes_of
+from test_models.golden_check import require_golden, update_golden
 
 settings.register_profile(
     "ci", max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
@@ -27,6 +25,7 @@ settings.register_profile("deep", max_examples=300, deadline=None, suppress_heal
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 _CHANGE = "golden"
+_MUTANT = "mutant"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "case(name): the model a test measures")
+    config.addinivalue_line("markers", "mutants: a fault planted in a model, a table or the engine, which a check finds")
     update = config.getoption("--update-golden")
     if update not in (None, "yes", "force"):
         raise pytest.UsageError(
@@ -76,49 +76,13 @@ def check_golden(pytestconfig: pytest.Config, golden_root: Path, record_property
     def check(case: Case) -> None:
         __tracebackhide__ = True
         census = census_of(case.name)
-        path = golden_path(golden_root, case.model_type, case.name)
-        update = pytestconfig.getoption("--update-golden")
-        if not path.exists() and not update:
-            pytest.fail(
-                f"{case}: expected a golden at {path}, found none; review the model, then run "
-                f"pytest --update-golden -k {case}",
-                pytrace=False,
-            )
-        try:
-            pinned = read_golden(path).pinned if path.exists() else None
-        except GoldenError:
-            if not update:
-                raise
-            pinned = None
-        measured = new_golden(case.name, case.model_type, census.spec, routes_of(case))
-        differences = [] if pinned is None else diff_specs(pinned, measured.pinned)
-        if pinned is not None and not differences:
+        if not pytestconfig.getoption("--update-golden"):
+            require_golden(case, census, golden_root)
             return
-        if update:
-            write_golden(path, measured)
-            for difference in differences or [None]:
-                record_property(_CHANGE, f"{case}: {difference}" if difference else f"{case}: new")
-            return
-        lines = [f"  {d}  [{_evidence(census, d.path)}]" for d in differences]
-        pytest.fail(
-            "\n".join(
-                [
-                    f"{case}: {len(differences)} fields differ from {path}: expected -> measured [evidence]",
-                    *lines,
-                    f"find out who is right in the model's source; then pytest --update-golden -k {case}",
-                ]
-            ),
-            pytrace=False,
-        )
+        for change in update_golden(case, census, golden_root):
+            record_property(_CHANGE, change)
 
     return check
-
-
-def _evidence(census, path: str) -> str:  # type: ignore[no-untyped-def]
-    parts = path.split(".")
-    if parts[0] == "ops" and len(parts) == 3 and parts[1] in census.kinds:
-        return str(census.kinds[parts[1]].evidence.get(parts[2], "the family's profile"))
-    return str(census.evidence.get(path, "the stack as it ran"))
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -130,13 +94,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    changes = [
-        str(value)
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        for name, value in getattr(report, "user_properties", ())
-        if name == _CHANGE and report.when == "call"
-    ]
+    _summarize_goldens(terminalreporter)
+    _summarize_mutants(terminalreporter)
+
+
+def _summarize_goldens(terminalreporter: pytest.TerminalReporter) -> None:
+    changes = [change for _, change in _properties(terminalreporter, _CHANGE)]
     if not changes:
         return
     terminalreporter.section("goldens written")
@@ -145,3 +108,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     fields = Counter(change.split(": ", 1)[1].split(":")[0] for change in changes)
     for field, count in sorted(fields.items()):
         terminalreporter.line(f"{field} in {count} goldens")
+
+
+def _summarize_mutants(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many of the planted faults a check found by name, and which it did not."""
+    planted = _properties(terminalreporter, _MUTANT)
+    survivors = sorted(name for passed, name in planted if not passed)
+    if planted:
+        terminalreporter.section("mutants")
+        terminalreporter.line(f"mutants: {len(planted) - len(survivors)} of {len(planted)} killed")
+    if survivors:
+        terminalreporter.line(f"survived: {', '.join(survivors)}")
+
+
+def _properties(terminalreporter: pytest.TerminalReporter, wanted: str) -> list[tuple[bool, str]]:
+    """Return what tests recorded under a name, each with whether its test passed."""
+    return [
+        (report.passed, str(value))
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == wanted and report.when == "call"
+    ]
