@@ -41,7 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "case(name): the model a test measures")
-    config.addinivalue_line("markers", "mutants: a fault planted in a model, a table or the engine, which a check finds")
+    config.addinivalue_line(
+        "markers", "mutants: a fault planted in a model, a table or the engine, which a check finds"
+    )
     update = config.getoption("--update-golden")
     if update not in (None, "yes", "force"):
         raise pytest.UsageError(

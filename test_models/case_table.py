@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from census import strict_yaml
 from census.coverage import ModelType
 from census.errors import CensusError
 from census.golden import golden_path, read_golden
+from census.op_counts import OPS, OpCounts
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -100,14 +101,15 @@ def load_cases(folder: Path = FOLDER) -> dict[str, Case]:
 
 def _case(name: str, group: str, entry: dict[str, Any]) -> Case:
     parameters = entry.pop("parameters", None)
-    if parameters is not None:
-        parameters = Parameters(**{**parameters, "terms": tuple(parameters.get("terms", ()))})
-        if parameters.counted not in COUNTED:
-            raise CaseError(f"{name}: parameters.counted: expected one of {COUNTED}, found {parameters.counted}")
     try:
-        return Case(name=name, group=group, parameters=parameters, **entry)
+        if parameters is not None:
+            parameters = Parameters(**{**parameters, "terms": tuple(parameters.get("terms", ()))})
+        case = Case(name=name, group=group, parameters=parameters, **entry)
     except TypeError as error:
         raise CaseError(f"{name}: expected the fields of a case, found others ({error})") from error
+    if parameters is not None and parameters.counted not in COUNTED:
+        raise CaseError(f"{name}: parameters.counted: expected one of {COUNTED}, found {parameters.counted}")
+    return case
 
 
 CASES = load_cases()
@@ -122,6 +124,12 @@ def census_of(name: str) -> ModelCensus:
 
     case = CASES[name]
     return measure(case.config_object, case.arch, case.name)
+
+
+def unlike(read: Sequence[int], measured: OpCounts) -> dict[str, tuple[int, int]]:
+    """Return the ops of which a vector that was read states another count than was measured: read, measured."""
+    pairs = zip(OPS, zip(read, measured.to_vector(), strict=True), strict=True)
+    return {op: pair for op, pair in pairs if pair[0] != pair[1]}
 
 
 def coverage(golden_root: Path) -> dict[str, ModelType]:

@@ -7,8 +7,6 @@ fault in data is planted in a copy of the folder that holds the file.
 
 from __future__ import annotations
 
-import __future__
-
 import functools
 import importlib
 import inspect
@@ -48,7 +46,8 @@ class Edit:
     def of(self, text: str) -> str:
         """Return a source with the text replaced, which must stand there as often as stated."""
         found = text.count(self.old)
-        assert found == self.times, f"{self.where}: expected {self.times} of {self.old!r}, found {found}"
+        if found != self.times:
+            raise ValueError(f"{self.where}: expected {self.times} of {self.old!r}, found {found}")
         return text.replace(self.old, self.new)
 
 
@@ -66,6 +65,7 @@ def planted(edits: Sequence[Edit], folder: Path) -> Iterator[Tables]:
 
     Raises:
         CaseError: the case table cannot be read with its faults.
+        ValueError: a text does not stand where it is said to.
     """
     files = [edit for edit in edits if ":" not in edit.where]
     with ExitStack() as stack:
@@ -73,19 +73,25 @@ def planted(edits: Sequence[Edit], folder: Path) -> Iterator[Tables]:
             if edit not in files:
                 stack.enter_context(_in_a_function(edit))
         if edited := [edit for edit in files if edit.where.startswith(PROFILES)]:
-            stack.enter_context(patch.object(op_profile, "_FOLDER", _copy(PROFILES, edited, folder)))
+            shutil.copytree(ROOT / PROFILES, folder / PROFILES)
+            _edit_files(edited, folder)
+            stack.enter_context(patch.object(op_profile, "_FOLDER", folder / PROFILES))
             op_profile._shipped.cache_clear()
             stack.callback(op_profile._shipped.cache_clear)
         golden_root = ROOT / GOLDENS
         if edited := [edit for edit in files if edit.where.startswith(GOLDENS)]:
-            golden_root = _copy(GOLDENS, edited, folder)
+            golden_root = folder / GOLDENS
+            _copy_and_edit(edited, folder)
         yield Tables(_cases([edit for edit in files if edit.where.startswith(CASE_TABLE)], folder), golden_root)
 
 
-def _copy(part: str, edits: Sequence[Edit], folder: Path) -> Path:
-    shutil.copytree(ROOT / part, folder / part)
+def _copy_and_edit(edits: Sequence[Edit], folder: Path) -> None:
+    """Copy the files that have a fault, and no other, and plant it."""
+    for file in {edit.where for edit in edits}:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / file).exists():
+            shutil.copyfile(ROOT / file, folder / file)
     _edit_files(edits, folder)
-    return folder / part
 
 
 def _edit_files(edits: Sequence[Edit], folder: Path) -> None:
@@ -98,12 +104,8 @@ def _cases(edits: Sequence[Edit], folder: Path) -> dict[str, Case]:
     """Return the case table, of which the files with a fault alone are read anew."""
     if not edits:
         return CASES
-    files = {edit.where for edit in edits}
-    for file in files:
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / file, folder / file)
-    _edit_files(edits, folder)
-    groups = {Path(file).stem for file in files}
+    _copy_and_edit(edits, folder)
+    groups = {Path(edit.where).stem for edit in edits}
     others = {name: case for name, case in CASES.items() if case.group not in groups}
     return others | load_cases(folder / CASE_TABLE)
 
@@ -135,7 +137,7 @@ def _source(code: CodeType) -> str:
 def _compiled(source: str, own: CodeType) -> CodeType:
     """Return the code of a function's source, in a scope that holds what `super()` looks for."""
     scope = f"def scope(__class__):\n{textwrap.indent(source, '    ')}"
-    made = compile(scope, f"<{own.co_name} with a fault>", "exec", flags=__future__.annotations.compiler_flag)
+    made = compile(scope, f"<{own.co_name} with a fault>", "exec", flags=annotations.compiler_flag)
     codes = [part for part in _nested(made) if part.co_name == own.co_name and part.co_freevars == own.co_freevars]
     _SOURCES[codes[0]] = source
     return codes[0]
