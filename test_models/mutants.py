@@ -34,7 +34,7 @@ class Mutant:
 
 
 LLAMA, QWEN3, MIXTRAL = "tinyllama-1.1b-chat-v1.0", "qwen3-0.6b", "mixtral-8x7b"
-QWEN3_NEXT, DEEPSEEK = "qwen3_next-default", "deepseek-v3"
+QWEN35_MOE, DEEPSEEK = "qwen3_5_moe_text-small", "deepseek-v3"
 GPT2, GEMMA2 = "gpt2", "gemma-2-2b"
 
 
@@ -52,7 +52,7 @@ def _in_layer(
 _LLAMA_LAYER = _of("llama", "LlamaDecoderLayer")
 _LLAMA_ATTENTION = _of("llama", "LlamaAttention")
 _QWEN3_ATTENTION = _of("qwen3", "Qwen3Attention")
-_DELTA = _of("qwen3_next", "Qwen3NextGatedDeltaNet.forward")
+_DELTA = _of("qwen3_5_moe", "Qwen3_5MoeGatedDeltaNet.forward")
 _CALLS_THE_RULE = "core_attn_out, last_recurrent_state = torch_chunk_gated_delta_rule("
 
 NORMS = (
@@ -149,14 +149,14 @@ ATTENTIONS = (
         ("attn_output_gate: false -> true", "kinds.decoder.attn_output_gate"),
     ),
     Mutant(
-        "the output gate is dropped", QWEN3_NEXT,
+        "the output gate is dropped", QWEN35_MOE,
         (
-            Edit(_of("qwen3_next", "Qwen3NextAttention.__init__"),
+            Edit(_of("qwen3_5_moe", "Qwen3_5MoeAttention.__init__"),
                  "config.num_attention_heads * self.head_dim * 2", "config.num_attention_heads * self.head_dim"),
-            Edit(_of("qwen3_next", "Qwen3NextAttention.forward"),
+            Edit(_of("qwen3_5_moe", "Qwen3_5MoeAttention.forward"),
                  "self.q_proj(hidden_states).view(*input_shape, -1, self.head_dim * 2), 2, dim=-1",
                  "self.q_proj(hidden_states).view(*input_shape, -1, self.head_dim).repeat(1, 1, 1, 2), 2, dim=-1"),
-            Edit(_of("qwen3_next", "Qwen3NextAttention.forward"), "attn_output * torch.sigmoid(gate)", "attn_output"),
+            Edit(_of("qwen3_5_moe", "Qwen3_5MoeAttention.forward"), "attn_output * torch.sigmoid(gate)", "attn_output"),
         ),
         ("attn_output_gate: true -> false", "kinds.full_attention.attn_output_gate"),
     ),
@@ -268,20 +268,20 @@ FEED_FORWARDS = (
         ("num_experts: 8 -> 7",),
     ),
     _in_layer(
-        "the shared expert's gate is dropped", QWEN3_NEXT, _of("qwen3_next", "Qwen3NextSparseMoeBlock.forward"),
+        "the shared expert's gate is dropped", QWEN35_MOE, _of("qwen3_5_moe", "Qwen3_5MoeSparseMoeBlock.forward"),
         "F.sigmoid(self.shared_expert_gate(hidden_states_reshaped)) * shared_expert_output", "shared_expert_output",
         "shared_expert_gate: true -> false", "kinds.linear_attention.shared_expert_gate",
     ),
     _in_layer(
-        "the shared expert reaches no branch", QWEN3_NEXT, _of("qwen3_next", "Qwen3NextSparseMoeBlock.forward"),
+        "the shared expert reaches no branch", QWEN35_MOE, _of("qwen3_5_moe", "Qwen3_5MoeSparseMoeBlock.forward"),
         "expert_output = expert_output + shared_expert_output", "expert_output = expert_output",
         "UnknownPartError", "mlp.shared_expert", "a place for every projection",
     ),
     _in_layer(
-        "the shared expert is twice as wide", QWEN3_NEXT, _of("qwen3_next", "Qwen3NextSparseMoeBlock.__init__"),
+        "the shared expert is twice as wide", QWEN35_MOE, _of("qwen3_5_moe", "Qwen3_5MoeSparseMoeBlock.__init__"),
         "intermediate_size=config.shared_expert_intermediate_size",
         "intermediate_size=config.shared_expert_intermediate_size * 2",
-        "shared_expert_intermediate_size: 512 -> 1024", "num_shared_experts: 1 -> 2",
+        "shared_expert_intermediate_size: 48 -> 96", "num_shared_experts: 1 -> 3",
     ),
 )  # fmt: skip
 
@@ -304,18 +304,18 @@ DROPOUTS = (
 
 RECURRENCES = (
     _in_layer(
-        "the recurrence is bypassed", QWEN3_NEXT, _DELTA,
+        "the recurrence is bypassed", QWEN35_MOE, _DELTA,
         _CALLS_THE_RULE, "core_attn_out, last_recurrent_state = (lambda query, key, value, **_: (value, None))(",
         "UnknownPartError", "model.layers.0.linear_attn",
     ),
     _in_layer(
-        "the recurrence runs twice", QWEN3_NEXT, _DELTA, _CALLS_THE_RULE,
+        "the recurrence runs twice", QWEN35_MOE, _DELTA, _CALLS_THE_RULE,
         "core_attn_out, last_recurrent_state = (lambda *args, **others: (sum(\n"
         "        torch_chunk_gated_delta_rule(*args, **others)[0] for _ in range(2)), None))(",
         "ops.linear_attention.linrec: 1 -> 2",
     ),
     _in_layer(
-        "the recurrence is a function that the table does not name", QWEN3_NEXT, _DELTA, _CALLS_THE_RULE,
+        "the recurrence is a function that the table does not name", QWEN35_MOE, _DELTA, _CALLS_THE_RULE,
         "import inspect\n        rule = inspect.unwrap(torch_chunk_gated_delta_rule)\n"
         "        core_attn_out, last_recurrent_state = type(rule)(rule.__code__, rule.__globals__, 'renamed',\n"
         "            rule.__defaults__)(",
@@ -335,14 +335,15 @@ RECURRENCES = (
 
 STACKS = (
     Mutant(
-        "two layers' types are swapped", QWEN3_NEXT,
+        "two layers' types are swapped", QWEN35_MOE,
         (
-            Edit(_of("qwen3_next", "Qwen3NextDecoderLayer.__init__"), "self.block_type = config.layer_types[layer_idx]",
+            Edit(_of("qwen3_5_moe", "Qwen3_5MoeDecoderLayer.__init__"),
+                 "self.block_type = config.layer_types[layer_idx]",
                  "self.block_type = config.layer_types[{2: 3, 3: 2}.get(layer_idx, layer_idx)]"),
-            Edit(_of("qwen3_next", "Qwen3NextModel.forward"), "causal_mask_mapping[self.config.layer_types[i]]",
+            Edit(_of("qwen3_5_moe", "Qwen3_5MoeTextModel.forward"), "causal_mask_mapping[self.config.layer_types[i]]",
                  "causal_mask_mapping[decoder_layer.block_type]"),
         ),
-        ("layers[0].count: 3 -> 2", "layers[2].count: 3 -> 4"),
+        ("layers[0].count: 3 -> 2", "layers[2].kind: absent -> linear_attention"),
     ),
     _in_layer(
         "a layer more is dense", DEEPSEEK, _of("deepseek_v3", "DeepseekV3DecoderLayer.__init__"),
@@ -444,8 +445,8 @@ def _in_golden(path: str, old: str, new: str, name: str, case: str, *names: str,
     return Mutant(name, case, (Edit(f"golden_specs/{path}.yaml", old, new, times),), names, check)
 
 
-_MIXTRAL_GOLDEN, _DEEPSEEK_GOLDEN, _NEXT_GOLDEN = (
-    "mixtral/mixtral-8x7b", "deepseek_v2/deepseek_v2-small", "qwen3_next/qwen3_next-default",
+_MIXTRAL_GOLDEN, _DEEPSEEK_GOLDEN, _DELTA_GOLDEN = (
+    "mixtral/mixtral-8x7b", "deepseek_v2/deepseek_v2-small", "qwen3_5_moe_text/qwen3_5_moe_text-small",
 )  # fmt: skip
 
 GOLDENS = (
@@ -469,12 +470,12 @@ GOLDENS = (
                "a golden has a field too many", MIXTRAL, "ModelSpecError", "head_dims"),
     _in_golden(_MIXTRAL_GOLDEN, "  o_bias: false\n", "  o_bias: false\n  o_bias: true\n", "a golden says it twice",
                MIXTRAL, "GoldenError", "o_bias"),
-    _in_golden(_NEXT_GOLDEN,
+    _in_golden(_DELTA_GOLDEN,
                "    linear_attention: {attMM: 4, attBMM: 0, ffMM: 3, softmax: 0, dropout: 0, normOp: 2, gather: 4, "
                "headCast: 0, ffAct: 1, linrec: 1}\n", "",
-               "a golden lacks a kind's vector", QWEN3_NEXT, "ModelSpecError", "linear_attention"),
-    _in_golden(_NEXT_GOLDEN, "linear_state_size: 524288, ", "", "a golden lacks a kind's state", QWEN3_NEXT,
-               "kinds.linear_attention.linear_state_size: absent -> 524288"),
+               "a golden lacks a kind's vector", QWEN35_MOE, "ModelSpecError", "linear_attention"),
+    _in_golden(_DELTA_GOLDEN, "linear_state_size: 512, ", "", "a golden lacks a kind's state", QWEN35_MOE,
+               "kinds.linear_attention.linear_state_size: absent -> 512"),
     _in_golden("gemma2/gemma-2-2b", "sliding_window: 4096", "sliding_window: 4095", "a golden's window is shorter",
                GEMMA2, "kinds.decoder.sliding_window: 4095 -> 4096"),
     _in_golden(_MIXTRAL_GOLDEN, "case: mixtral-8x7b", "case: mixtral-8x22b", "a golden is of another case", MIXTRAL,
@@ -606,7 +607,7 @@ ENGINE = (
                "the choice of groups is the choice of experts", DEEPSEEK, "the router chooses (2)", "8"),
     _in_engine("recurrences:recurrences", "return _TABLE",
                'return {n: entry for n, entry in _TABLE.items() if n != "torch_chunk_gated_delta_rule"}',
-               "the table lacks a recurrence", QWEN3_NEXT, "UnknownPartError", "linear_attn", "census/recurrences.py"),
+               "the table lacks a recurrence", QWEN35_MOE, "UnknownPartError", "linear_attn", "census/recurrences.py"),
     _in_engine("recurrences:Recurrence.state_size", "keys[1], values[1]", "values[1], values[1]",
                "a state has the values' width twice", "mamba-small", ".linear_state_size"),
     _in_engine("details:_around", "sum(shape[0]", "max(shape[0]", "one convolution of several is stated",
@@ -661,9 +662,9 @@ EQUIVALENT = (
            Edit(_of("gpt2", "GPT2MLP.forward"),
                 "hidden_states = self.c_proj(hidden_states)\n    hidden_states = self.dropout(hidden_states)",
                 "hidden_states = self.c_proj(self.dropout(hidden_states))")),
-    _equal("the recurrence is held by the module", QWEN3_NEXT,
+    _equal("the recurrence is held by the module", QWEN35_MOE,
            Edit(_DELTA, _CALLS_THE_RULE, "core_attn_out, last_recurrent_state = self.rule("),
-           Edit(_of("qwen3_next", "Qwen3NextGatedDeltaNet.__init__"), "self.hidden_size = config.hidden_size",
+           Edit(_of("qwen3_5_moe", "Qwen3_5MoeGatedDeltaNet.__init__"), "self.hidden_size = config.hidden_size",
                 "self.hidden_size = config.hidden_size\n    self.rule = torch_chunk_gated_delta_rule")),
     _equal("parallel branches under two norms run one after the other", "gpt_neox-small",
            Edit(_of("gpt_neox", "GPTNeoXLayer.forward"), "if self.use_parallel_residual:",
@@ -674,6 +675,6 @@ EQUIVALENT = (
            Edit("census.kernels:attention_interface", "torch.ops.census.attention(query, key, value,",
                 "torch.ops.census.attention(query, *(part.repeat_interleave(8, 1) for part in (key, value)),")),
     # The field is by its definition a width: whether the other half is multiplied in is not its word.
-    _equal("a gate as wide as the queries is multiplied with nothing", QWEN3_NEXT,
-           Edit(_of("qwen3_next", "Qwen3NextAttention.forward"), "attn_output * torch.sigmoid(gate)", "attn_output")),
+    _equal("a gate as wide as the queries is multiplied with nothing", QWEN35_MOE,
+           Edit(_of("qwen3_5_moe", "Qwen3_5MoeAttention.forward"), "attn_output * torch.sigmoid(gate)", "attn_output")),
 )  # fmt: skip
