@@ -11,6 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from census.build import BuiltModel, BuiltStack
+from census.errors import UnknownPartError
 from census.events import Recording
 from census.kinds import KindCensus
 from census.weights import Matrix, PartWeights, matrix
@@ -37,7 +38,13 @@ def weights_of_kinds(
         alike[kind].setdefault(repr(stated), (stated, []))[1].append(place)
         held = dict(built.layers[index].named_parameters(remove_duplicate=False))
         for part, used in weights.items():
-            for name in used.names:
+            for name in sorted(used.names):
+                if name not in held:
+                    ran = built.paths[recording.runs[run].index]
+                    raise UnknownPartError(
+                        f"{built.paths[index]}: expected the parameters of {ran}, which ran in its place, found no "
+                        f"{name}; report the model"
+                    )
                 if id(held[name]) in seen:
                     tied[kind][part] += held[name].numel()
                 seen.add(id(held[name]))
