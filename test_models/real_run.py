@@ -14,10 +14,12 @@ one with a weight, a score's softmax from a router's, and a norm on the residual
 
 from __future__ import annotations
 
+import copy
+import importlib
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,11 +28,10 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 from transformers import (
     AutoModel,
     AutoModelForCausalLM,
-    AutoModelForImageTextToText,
     AutoModelForSeq2SeqLM,
     PreTrainedModel,
     PretrainedConfig,
@@ -49,9 +50,9 @@ RECURRENCES = frozenset(
 )
 """Functions of Transformers' modeling files, read there, that update a state along the sequence."""
 
-APART = ("altup", "laurel", "per_layer_", "ple")
+APART = ("altup", "laurel", "per_layer_", "ple", "indexer")
 """Beginnings of modules' names whose work is stated apart from the vector: mixed streams, a linear branch beside the
-others, an input by token of each layer's own."""
+others, an input by token of each layer's own, an indexer."""
 
 NORMS = ("input_layernorm", "post_attention_layernorm")
 """Modules that are a norm and hold projections of their own (A.X K2), which are no feed-forward."""
@@ -152,12 +153,10 @@ class LayerRun:
 
     def _roles(self) -> int:
         roles = set()
-        for number, kernel in self.kernels.items():
+        for kernel in self.kernels.values():
             for role in ("queries", "keys", "values"):
                 own = frozenset(made for made in getattr(kernel, role) if made >= self.first)
-                if not kernel.scores:
-                    roles.add((role, number))
-                elif own:
+                if own:
                     roles.add((role, own))
         return len(roles)
 
@@ -487,25 +486,42 @@ def _is_activation(module: nn.Module) -> bool:
 def build(config: PretrainedConfig) -> nn.Module:
     """Return the language model of a config with random weights, eager attention and eager experts."""
     text = config.get_text_config(decoder=True)
-    whole = type(text) is type(config)
+    text = config if type(text) is type(config) else text
+    builds: Any
     if config.is_encoder_decoder and type(config) in AutoModelForSeq2SeqLM._model_mapping:
         builds, own = AutoModelForSeq2SeqLM, config
     elif type(text) in AutoModelForCausalLM._model_mapping:
-        builds, own = AutoModelForCausalLM, config if whole else text
-    elif type(config) in AutoModelForImageTextToText._model_mapping:
-        builds, own = AutoModelForImageTextToText, config
+        builds, own = AutoModelForCausalLM, text
+    elif type(config) in AutoModelForCausalLM._model_mapping:
+        # Some classes stand in the map under the composite's config, though they take its decoder's.
+        builds, own = AutoModelForCausalLM._model_mapping[type(config)], text
+    elif type(text) in AutoModel._model_mapping:
+        builds, own = AutoModel, text
     else:
-        builds, own = AutoModel, config if whole else text
+        builds, own = _language_model_class(config, text), text
     torch.manual_seed(0)
     own._experts_implementation = "eager"
-    model: PreTrainedModel = builds.from_config(own, dtype=torch.float32, attn_implementation="eager")
-    run = model.get_decoder() if builds is AutoModelForImageTextToText else model
+    make = builds._from_config if isinstance(builds, type) and issubclass(builds, PreTrainedModel) else builds.from_config
+    model: PreTrainedModel = make(own, dtype=torch.float32, attn_implementation="eager")
     with torch.no_grad():
-        for parameter in run.parameters():
-            if parameter.dim() > 1:
+        for name, parameter in model.named_parameters():
+            if name.endswith("A_log"):
+                # A recurrence drawn to forget at once would hide how far it reaches.
+                parameter.fill_(-3.0)
+            elif parameter.dim() > 1:
                 # Weights that begin at zero would hide what they pass on.
                 parameter.normal_(0.0, 0.1)
-    return run
+    return model
+
+
+def _language_model_class(config: PretrainedConfig, text: PretrainedConfig) -> type[PreTrainedModel]:
+    """Return the class of a modeling file that takes a text config and tokens, where no auto class knows it."""
+    modeling = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
+    for held in vars(modeling).values():
+        takes = isinstance(held, type) and issubclass(held, PreTrainedModel) and held.config_class is type(text)
+        if takes and "input_ids" in inspect.signature(held.forward).parameters:
+            return held
+    raise LookupError(f"{config.model_type}: {modeling.__name__} has no class that takes tokens and {type(text)}")
 
 
 def stack(model: nn.Module) -> dict[str, nn.Module]:
@@ -523,16 +539,21 @@ def stack(model: nn.Module) -> dict[str, nn.Module]:
 def inputs(model: nn.Module, length: int, alike: bool = False) -> dict[str, torch.Tensor | bool]:
     """Return random tokens as the model's forward takes them, the same for every sequence if `alike`."""
     table = model.get_input_embeddings()
+    # Some models take several sequences of tokens side by side, each with a table of its own.
+    sequences = BATCH * (len(table) if isinstance(table, nn.ModuleList) else 1)
+    vocabulary, width = (table[0] if isinstance(table, nn.ModuleList) else table).weight.shape
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(3, min(table.weight.shape[0], 200), (BATCH, length), generator=generator)
+    tokens = torch.randint(3, min(vocabulary, 200), (sequences, length), generator=generator)
     if alike:
-        tokens = tokens[:1].repeat(BATCH, 1)
+        tokens = tokens[:1].repeat(sequences, 1)
     made: dict[str, torch.Tensor | bool] = {"input_ids": tokens, "use_cache": False}
     taken = inspect.signature(model.forward).parameters
     if "decoder_input_ids" in taken:
         made["decoder_input_ids"] = tokens
     if "cross_attention_states" in taken:
-        made["cross_attention_states"] = torch.randn((*tokens.shape, table.weight.shape[1]), generator=generator)
+        made["cross_attention_states"] = torch.randn((*tokens.shape, width), generator=generator)
+    if "bbox" in taken:
+        made["bbox"] = torch.zeros((*tokens.shape, 4))
     return made
 
 
@@ -572,3 +593,120 @@ def count(model: nn.Module, length: int = LENGTH) -> list[LayerRun]:
     with torch.no_grad(), _listening(model, counter), _Functions(counter), _Operators(counter):
         model(**given)
     return counter.runs
+
+
+@dataclass(frozen=True)
+class Call:
+    """How a layer was called in a run in which all sequences of the batch are alike."""
+
+    path: str
+    layer: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def reach(self, positions: list[int]) -> frozenset[int] | None:
+        """Return the positions from which the layer alone carries a change of its input to its last position.
+
+        None where the layer's tensors do not tell sequences and positions.
+        """
+        given = (self.args, self.kwargs)
+        stream = next(leaf for leaf in tree_leaves(given) if isinstance(leaf, torch.Tensor))
+        sizes = list(stream.shape)
+        if BATCH not in sizes or LENGTH not in sizes:
+            return None
+        sequences, tokens = sizes.index(BATCH), sizes.index(LENGTH)
+        generator = torch.Generator().manual_seed(1)
+        reached = set()
+        for position in positions:
+            moved = stream.clone()
+            place = moved.select(sequences, 1).select(tokens - (tokens > sequences), position)
+            place += torch.randn(place.shape, generator=generator) * stream.std()
+            args, kwargs = tree_map(lambda leaf, moved=moved: moved if leaf is stream else _as_it_is(leaf), given)
+            result = next(
+                leaf
+                for leaf in tree_leaves(self.layer.forward(*args, **kwargs))
+                if isinstance(leaf, torch.Tensor) and leaf.shape == stream.shape
+            )
+            one, other = (
+                result.select(sequences, row).select(tokens - (tokens > sequences), LENGTH - 1) for row in (0, 1)
+            )
+            if (one - other).abs().max() > 1e-5 * one.abs().max():
+                reached.add(position)
+        return frozenset(reached)
+
+
+def _as_it_is(leaf: object) -> object:
+    return copy.copy(leaf) if isinstance(leaf, Mapping) else leaf
+
+
+def calls(model: nn.Module) -> list[Call]:
+    """Run the model once without dropout on sequences that are alike, and return each call of a layer, in order."""
+    model.eval()
+    heard: list[Call] = []
+
+    def hear(module: nn.Module, args: Any, kwargs: Any, path: str) -> None:
+        # What layers hand on in lists and mappings is taken as it was when this one began.
+        args, kwargs = tree_map(_as_it_is, (args, kwargs))
+        heard.append(Call(path, module, args, kwargs))
+
+    handles = [
+        layer.register_forward_pre_hook(
+            lambda module, args, kwargs, path=path: hear(module, args, kwargs, path), with_kwargs=True
+        )
+        for path, layer in stack(model).items()
+    ]
+    with torch.no_grad():
+        model(**inputs(model, LENGTH, alike=True))
+    for handle in handles:
+        handle.remove()
+    return heard
+
+
+class _Elements(TorchDispatchMode):
+    """Adds up the elements of everything that operators return, by the layer they run in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer: nn.Module | None = None
+        self.made: list[int] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        result = func(*args, **(kwargs or {}))
+        if self.layer is not None:
+            self.made[-1] += sum(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
+        return result
+
+    def begin(self, layer: nn.Module) -> None:
+        """Take note that a layer begins."""
+        if self.layer is None:
+            self.layer = layer
+            self.made.append(0)
+
+    def end(self, layer: nn.Module) -> None:
+        """Take note that a layer ended."""
+        if self.layer is layer:
+            self.layer = None
+
+
+def growth(model: nn.Module, length: int) -> list[float]:
+    """Return, for each execution of a layer, the elements it makes for each pair of tokens of a sequence.
+
+    Elements made in `length`, twice and four times as many tokens give the factor of the square; what grows with the
+    number of tokens, and what does not grow, falls out.
+    """
+    model.eval()
+    made = []
+    for tokens in (length, 2 * length, 4 * length):
+        counter = _Elements()
+        handles = []
+        for layer in stack(model).values():
+            handles.append(layer.register_forward_pre_hook(lambda module, args, counter=counter: counter.begin(module)))
+            handles.append(layer.register_forward_hook(lambda module, *_, counter=counter: counter.end(module)))
+        with torch.no_grad(), counter:
+            model(**inputs(model, tokens))
+        for handle in handles:
+            handle.remove()
+        made.append(counter.made)
+    return [
+        (four - 3 * two + 2 * one) / (6 * BATCH * length**2) for one, two, four in zip(*made, strict=True)
+    ]
