@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from census.config import text_config
 from census.golden import golden_path, read_golden
 from test_models.case_table import MEASURED, Case
 
@@ -57,7 +58,7 @@ def _sizes(names: str, size: Any) -> dict[str, Any]:
 
 
 SIZES: dict[str, Any] = {
-    **_sizes("hidden_size d_model n_embd dim embed_dim word_embed_proj_dim", HIDDEN),
+    **_sizes("hidden_size d_model n_embd dim embed_dim embedding_dim word_embed_proj_dim", HIDDEN),
     **_sizes("moe_hidden_size", HIDDEN // 2),
     **_sizes("num_attention_heads n_head num_heads attention_heads num_sliding_attention_heads", HEADS),
     **_sizes("encoder_attention_heads decoder_attention_heads swa_num_attention_heads linear_num_heads", HEADS),
@@ -72,30 +73,35 @@ SIZES: dict[str, Any] = {
     **_sizes("intermediate_size ffn_dim d_ff ffn_hidden_size dense_intermediate_size intermediate_size_mlp", 128),
     **_sizes("encoder_ffn_dim decoder_ffn_dim", 128),
     **_sizes("moe_intermediate_size expert_ffn_hidden_size", 32),
-    **_sizes("shared_expert_intermediate_size shared_intermediate_size shared_experts_intermediate_size", _shared_width),
+    **_sizes(
+        "shared_expert_intermediate_size shared_intermediate_size shared_experts_intermediate_size", _shared_width
+    ),
     **_sizes("moe_shared_expert_intermediate_size share_expert_dim", _shared_width),
     **_sizes("num_experts n_routed_experts num_local_experts moe_num_experts", 8),
-    **_sizes("num_experts_per_tok moe_topk moe_k n_group", 2),
+    **_sizes("num_experts_per_tok top_k_experts moe_topk moe_k n_group", 2),
     **_sizes("topk_group", 1),
     **_sizes("zero_expert_num", 4),
     **_sizes("linear_num_key_heads", _linear_key_heads),
     **_sizes("linear_num_value_heads", 4),
     **_sizes("linear_key_head_dim linear_value_head_dim", 16),
     **_sizes("ssm_state_size state_size mamba_d_state mamba_dt_rank time_step_rank", 8),
-    **_sizes("mamba_num_heads", 8),
-    **_sizes("mamba_head_dim chunk_size", 16),
+    **_sizes("mamba_num_heads mamba_n_heads", 8),
+    **_sizes("mamba_head_dim mamba_d_head chunk_size mamba_chunk_size", 16),
     **_sizes("hidden_size_per_layer_input router_hidden_size", 16),
     **_sizes("laurel_rank loop_gate_rank", 8),
     **_sizes("vocab_size vocab_size_per_layer_input unpadded_vocab_size", VOCABULARY),
-    **_sizes("sliding_window sliding_window_size attention_chunk_size", WINDOW),
+    **_sizes("sliding_window sliding_window_size attention_window_size attention_chunk_size", WINDOW),
     **_sizes("max_position_embeddings n_positions", 512),
 }
 """The size of a narrow copy by the name of the config's field; a number of nothing stays nothing."""
 
-CHOSEN = ("num_experts_per_tok", "moe_topk", "moe_k", "n_group", "topk_group")
+CHOSEN = ("num_experts_per_tok", "top_k_experts", "moe_topk", "moe_k", "n_group", "topk_group")
 """Numbers of what a router chooses: no more in a copy than in the model."""
 
-DEPTHS = ("num_hidden_layers", "n_layer", "num_layers", "layers", "encoder_layers", "decoder_layers", "num_decoder_layers")
+DEPTHS = (
+    "num_hidden_layers", "n_layer", "num_layers", "layers", "encoder_layers", "decoder_layers", "num_decoder_layers",
+    "num_blocks",
+)  # fmt: skip
 
 _SECTIONS = {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}}
 _LOOPED = {
@@ -124,6 +130,16 @@ EXCEPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "inkling2_loop": ("43 layers run before the last kind has", _LOOPED),
     "inkling2_loop_text": ("43 layers run before the last kind has", _LOOPED),
+    "gemma-4-e2b-it": (
+        "the first layer of its last kind is its 20th",
+        {
+            "num_hidden_layers": 6,
+            "num_kv_shared_layers": 2,
+            "layer_types": ["sliding_attention", "full_attention"] * 3,
+            "per_layer_config": {},
+        },
+    ),
+    "phi4_multimodal": ("the case's window is longer than the run", {"sliding_window": WINDOW}),
     "mistral_large4": (
         "the case has fewer heads than key-value heads, which no attention can run",
         {"num_key_value_heads": 4},
@@ -140,7 +156,7 @@ EXCEPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
-"""By model type: why the rule alone makes no copy of it, and the fields that do."""
+"""By model type or case: why the rule alone makes no copy of it, and the fields that do."""
 
 
 @functools.cache
@@ -155,32 +171,55 @@ def kinds_in_order(spec: Mapping[str, Any]) -> list[str]:
     return [group["kind"] for group in spec["layers"] for _ in range(group["count"])]
 
 
+_PARTS = ("text_config", "vision_config", "decoder")
+"""What a composite config calls the parts that are copied."""
+
+
 def is_narrow(case: Case) -> bool:
     """Tell whether a case is small enough to run as it is."""
     spec = golden_of(case.name)
     return spec["hidden_size"] <= NARROW_WIDTH and spec["num_hidden_layers"] <= NARROW_DEPTH
 
 
+def runs_as_it_is(case: Case) -> bool:
+    """Tell whether a case's own config is what runs."""
+    return is_narrow(case) and not _own_fields(case)
+
+
+def _own_fields(case: Case) -> Mapping[str, Any]:
+    _, own = EXCEPTIONS.get(case.name) or EXCEPTIONS.get(case.model_type) or ("", {})
+    return own
+
+
 def narrow(case: Case) -> PretrainedConfig:
     """Return the config of a case's language model, or a narrow copy of it."""
     config = case.new_config()
-    if is_narrow(case) and case.model_type not in EXCEPTIONS:
+    if runs_as_it_is(case):
         return config
+    own = _own_fields(case)
     text = config.get_text_config(decoder=True)
-    _, own = EXCEPTIONS.get(case.model_type, ("", {}))
+    depth = own.get("num_hidden_layers", 2 if config.is_encoder_decoder else _depth(case, text.to_dict()))
+    copied_from = config if type(text) is type(config) else text
+    copied = _copied(text, depth, own, copied_from)
+    # An encoder that reads images too is a composite of its own (T5Gemma 2).
+    composites = [config, *(part for part in [getattr(config, "encoder", None)] if hasattr(part, "vision_config"))]
+    held = [(of, name) for of in composites for name, value in vars(of).items() if name in _PARTS]
+    for of, name in held:
+        part = getattr(of, name)
+        if part is text:
+            setattr(of, name, copied)
+        elif of is not config:
+            setattr(of, name, _copied(part, depth, {}, part))
+    return copied if copied_from is config else config
+
+
+def _copied(text: PretrainedConfig, depth: int, own: Mapping[str, Any], states: PretrainedConfig) -> PretrainedConfig:
     fields = {
         name: value
-        for name, value in text.to_dict().items()
+        for name, value in states.to_dict().items()
         if name not in ("model_type", "transformers_version", "architectures", "dtype")
     }
-    if type(text) is type(config):
-        fields = {name: fields[name] if name in fields else value for name, value in config.to_dict().items()}
-    depth = own.get("num_hidden_layers", 2 if config.is_encoder_decoder else _depth(case, fields))
-    copied = type(text)(**{**_narrowed(fields, depth), **copy.deepcopy(own)})
-    holders = [name for name, value in vars(config).items() if value is text]
-    for name in holders:
-        setattr(config, name, copied)
-    return config if holders else copied
+    return type(text)(**{**_narrowed(fields, depth), **copy.deepcopy(dict(own))})
 
 
 def _depth(case: Case, fields: Mapping[str, Any]) -> int:
@@ -241,7 +280,7 @@ def _rope(parameters: Mapping[str, Any], rotated: int) -> dict[str, Any]:
 
 @functools.cache
 def copied_cases() -> Mapping[str, Case]:
-    """Return the cases that are copied: of each type one, and any further one that has a kind of its own.
+    """Return the cases that are copied: of each language model's type one, and any further one with a kind of its own.
 
     Small ones come first, so that most run as they are. A kind is its name, its vector and its mixers.
     """
@@ -258,8 +297,9 @@ def copied_cases() -> Mapping[str, Case]:
 
 
 def pinned_kinds(case_name: str) -> frozenset[object]:
-    """Return each kind that a golden's layers are of: the model type, its name, vector and mixers."""
-    spec, model_type = golden_of(case_name), MEASURED[case_name].model_type
+    """Return each kind that a golden's layers are of: the language model's type, its name, vector and mixers."""
+    spec, config = golden_of(case_name), MEASURED[case_name].config_object
+    model_type = config.model_type if config.is_encoder_decoder else text_config(config).model_type
     return frozenset(
         (model_type, kind, tuple(spec["ops"][kind].values()), tuple(spec["kinds"][kind].get("mixers", ())))
         for kind in kinds_in_order(spec)

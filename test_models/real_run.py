@@ -33,8 +33,8 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
-    PreTrainedModel,
     PretrainedConfig,
+    PreTrainedModel,
 )
 
 BATCH = 2
@@ -345,9 +345,7 @@ class Counter:
         """Tell whether two last dimensions are tokens by tokens."""
         return len(shape) == 2 and shape[0] % self.run.length == 0 and shape[1] >= self.run.length
 
-    def _product(
-        self, run: LayerRun, operands: list[torch.Tensor], marks: list[Mark], every: list[Mark]
-    ) -> Mark:
+    def _product(self, run: LayerRun, operands: list[torch.Tensor], marks: list[Mark], every: list[Mark]) -> Mark:
         left, right = operands
         if marks[1].weight and not marks[0].weight:
             return self._projection(run, left, right, marks[0])
@@ -369,9 +367,7 @@ class Counter:
     def _projection(self, run: LayerRun, operand: torch.Tensor, weight: torch.Tensor, mark: Mark) -> Mark:
         number = self.next()
         rows = operand.numel() // operand.shape[-1]
-        run.projections.append(
-            Projection(number, self.path(), rows, weight.shape[-2], weight.shape[-1], mark)
-        )
+        run.projections.append(Projection(number, self.path(), rows, weight.shape[-2], weight.shape[-1], mark))
         return Mark(near=frozenset({number}), past=mark.past | {number})
 
     def path(self) -> str:
@@ -490,6 +486,8 @@ def build(config: PretrainedConfig) -> nn.Module:
     builds: Any
     if config.is_encoder_decoder and type(config) in AutoModelForSeq2SeqLM._model_mapping:
         builds, own = AutoModelForSeq2SeqLM, config
+    elif config.is_encoder_decoder and type(text) in AutoModelForSeq2SeqLM._model_mapping:
+        builds, own = AutoModelForSeq2SeqLM, text
     elif type(text) in AutoModelForCausalLM._model_mapping:
         builds, own = AutoModelForCausalLM, text
     elif type(config) in AutoModelForCausalLM._model_mapping:
@@ -501,7 +499,9 @@ def build(config: PretrainedConfig) -> nn.Module:
         builds, own = _language_model_class(config, text), text
     torch.manual_seed(0)
     own._experts_implementation = "eager"
-    make = builds._from_config if isinstance(builds, type) and issubclass(builds, PreTrainedModel) else builds.from_config
+    make = (
+        builds._from_config if isinstance(builds, type) and issubclass(builds, PreTrainedModel) else builds.from_config
+    )
     model: PreTrainedModel = make(own, dtype=torch.float32, attn_implementation="eager")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -707,6 +707,4 @@ def growth(model: nn.Module, length: int) -> list[float]:
         for handle in handles:
             handle.remove()
         made.append(counter.made)
-    return [
-        (four - 3 * two + 2 * one) / (6 * BATCH * length**2) for one, two, four in zip(*made, strict=True)
-    ]
+    return [(four - 3 * two + 2 * one) / (6 * BATCH * length**2) for one, two, four in zip(*made, strict=True)]
