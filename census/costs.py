@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from census.errors import ModelSpecError
 from census.kind_spec import KindSpec, WeightVariant
+from census.op_counts import OpCounts
 from census.spec import ModelSpec
 
 LAWS: Mapping[str, str] = {
@@ -114,11 +115,12 @@ def cache_bytes(spec: ModelSpec | Mapping[str, object], seq_length: int, bytes_p
     """Return the bytes that a forward of one sequence leaves in the cache, by part.
 
     Returns:
-        `keys_values`, whole keys and values of every token, as Transformers caches them (of latent attention the
-        expanded ones); `window_keys_values`, those within a window or chunk, of which Transformers keeps one less
-        than the window, the next token being one; `state` of recurrences and `convolution` states, which do not grow;
-        `total`. `latent`, apart from the total, is what `keys_values` of latent attention come to where only the
-        latent and the rotated part of a key are kept.
+        `keys_values`, keys and values of every token; of latent attention the latent and the rotated part of a key,
+        which are what Transformers keeps; `window_keys_values`, those within a window or chunk, of which Transformers
+        keeps one less than the window, the next token being one; `index_keys` of an indexer; `state` of recurrences
+        and `convolution` states, which do not grow; `total`. `expanded`, apart from the total, is what keys and values
+        of latent attention come to where they are kept as the kernel takes them. An encoder leaves nothing; the
+        decoder's attention to it is counted with as many tokens.
 
     Raises:
         ModelSpecError: the spec states no kinds, or a size is no positive number.
@@ -128,14 +130,21 @@ def cache_bytes(spec: ModelSpec | Mapping[str, object], seq_length: int, bytes_p
         if type(size) is not int or size < 1:
             raise ModelSpecError(f"{name}: expected a positive whole number, found {size!r}; correct it")
     found: Counter[str] = Counter()
+    decodes = any(_is_decoders(kind) for kind in (spec.kinds or {}).values())
     for place, kind, _ in _layers(spec):
-        found.update(_cached(kind, place, seq_length))
+        if _is_decoders(kind) or not decodes:
+            found.update(_cached(spec, kind, place, seq_length))
     parts = {part: found[part] * bytes_per_value for part in _CACHE_ORDER if found[part]}
-    latent = {"latent": found["latent"] * bytes_per_value} if found["latent"] else {}
-    return {**parts, "total": sum(parts.values()), **latent}
+    expanded = {"expanded": found["expanded"] * bytes_per_value} if found["expanded"] else {}
+    return {**parts, "total": sum(parts.values()), **expanded}
 
 
-_CACHE_ORDER = ("keys_values", "window_keys_values", "state", "convolution")
+_CACHE_ORDER = ("keys_values", "window_keys_values", "index_keys", "state", "convolution")
+
+
+def _is_decoders(kind: KindSpec) -> bool:
+    """Tell whether a layer attends to its own tokens and to an encoder's: of a stack with such, others encode."""
+    return "cross_attention" in (kind.mixers or ()) and len(kind.mixers or ()) > 1
 
 
 PINNED_LENGTH = 4096
@@ -215,7 +224,7 @@ def _widths(kind: KindSpec) -> tuple[int, int]:
 def _mixing(spec: ModelSpec, place: int, kind: KindSpec, seq_length: int) -> Counter[str]:
     """Return the FLOPs by which a layer's kernels mix the tokens of one sequence."""
     found: Counter[str] = Counter()
-    ops = (spec.ops or {})[next(name for name, other in (spec.kinds or {}).items() if other is kind)]
+    ops = _ops_of(spec, kind)
     if ops["attBMM"]:
         assert kind.num_attention_heads is not None, "a kernel has heads"
         bounds = [
@@ -240,7 +249,7 @@ def _mixing(spec: ModelSpec, place: int, kind: KindSpec, seq_length: int) -> Cou
     return found
 
 
-def _cached(kind: KindSpec, place: int, seq_length: int) -> Counter[str]:
+def _cached(spec: ModelSpec, kind: KindSpec, place: int, seq_length: int) -> Counter[str]:
     """Return the values that a layer leaves in the cache."""
     found: Counter[str] = Counter()
     if kind.num_key_value_heads is not None and not _has(kind, "is_kv_shared_layer", place):
@@ -249,12 +258,25 @@ def _cached(kind: KindSpec, place: int, seq_length: int) -> Counter[str]:
         ]
         kept = min([seq_length, *bounds])
         query, value = _widths(kind)
+        # One for each kernel that has keys and values projected for it: kernels fed by the same share theirs.
+        ops = _ops_of(spec, kind)
+        caches = max(min(ops["attBMM"] // 2, ops["attMM"] // 4), 1)
+        expanded = caches * kind.num_key_value_heads * (query + value)
         part = "window_keys_values" if bounds else "keys_values"
-        found[part] += kept * kind.num_key_value_heads * (query + value)
         if kind.kv_lora_rank is not None:
-            found["latent"] += kept * (kind.kv_lora_rank + (kind.qk_rope_head_dim or 0))
+            found[part] += kept * caches * (kind.kv_lora_rank + (kind.qk_rope_head_dim or 0))
+            found["expanded"] += kept * expanded
+        else:
+            found[part] += kept * expanded
+    if _has(kind, "index_head_dim", place):
+        assert kind.index_head_dim is not None, "it has one"
+        found["index_keys"] += seq_length * kind.index_head_dim
     if kind.linear_state_size is not None:
-        found["state"] += kind.linear_state_size
+        found["state"] += kind.linear_state_size * _ops_of(spec, kind)["linrec"]
     if kind.conv_dim is not None and kind.conv_kernel_dim is not None:
         found["convolution"] += kind.conv_dim * kind.conv_kernel_dim
     return found
+
+
+def _ops_of(spec: ModelSpec, kind: KindSpec) -> OpCounts:
+    return (spec.ops or {})[next(name for name, other in (spec.kinds or {}).items() if other is kind)]

@@ -1,6 +1,6 @@
 """The FLOPs that a spec states are those of the operators that the model's own forward runs, to the unit.
 
-One case a type, the shallowest: the forward runs every layer, on the meta device, with eager attention.
+Of a narrow copy of every kind: the forward runs every layer, on the meta device, with eager attention.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import pytest
 import torch
 
 from census.build import build
-from census.config import text_config
 from census.costs import cache_bytes, flops
-from test_models.case_table import MEASURED, Case, census_of
+from test_models.case_table import CASES, Case, census_of
 from test_models.flop_counter import FlopCounter
+from test_models.narrow import copied_cases, narrow
+from test_models.test_real_run import ran
 
 LONGEST = 32
 """Tokens of a counted forward: where a window is shorter, its length, since eager attention computes all scores."""
@@ -42,7 +43,7 @@ def sequence_for(spec: Mapping[str, Any]) -> int:
 
 def counted(case: Case, seq_length: int) -> tuple[int, bool]:
     """Return the FLOPs of the matmuls of a case's forward, recurrences apart, and whether it ran a head."""
-    built = build(case.config_object)
+    built = build(narrow(case))
     model = built.model
     model.set_attn_implementation("eager")  # type: ignore[operator]
     for module in model.modules():
@@ -97,7 +98,6 @@ NOT_COUNTED = {
     "xlnet": "not on the expected device",
     # Eager attention expects a mask that Transformers leaves out for whole sequences.
     "mpt": "'NoneType' object has no attribute 'to'",
-    "mistral_large4": "must match the size of tensor",
 }
 """Types whose forward cannot be counted on the meta device, with what it fails with."""
 
@@ -121,33 +121,16 @@ OTHERWISE = {
 parameters alone."""
 
 
-def _shallowest() -> dict[str, Case]:
-    found: dict[str, Case] = {}
-    for case in MEASURED.values():
-        depth = getattr(text_config(case.config_object), "num_hidden_layers", 0) or 0
-        known = found.get(case.model_type)
-        if known is None or depth < (getattr(text_config(known.config_object), "num_hidden_layers", 0) or 0):
-            found[case.model_type] = case
-    return found
-
-
-SHALLOWEST = _shallowest()
-
-
-@pytest.mark.parametrize(
-    "model_type",
-    [pytest.param(name, id=name, marks=pytest.mark.xdist_group(case.name)) for name, case in SHALLOWEST.items()],
-)
-def test_the_flops_of_the_spec_are_those_of_the_forward(model_type):
-    case = SHALLOWEST[model_type]
-    spec = census_of(case.name).spec
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in copied_cases()])
+def test_the_flops_of_the_spec_are_those_of_the_forward(name):
+    model_type, spec = CASES[name].model_type, ran(name).spec
     tokens = sequence_for(spec)
     if model_type in NOT_COUNTED:
         with pytest.raises(Exception, match=NOT_COUNTED[model_type]):
-            counted(case, tokens)
+            counted(copied_cases()[name], tokens)
         return
     stated = flops(spec, tokens)
-    matmuls, with_head = counted(case, tokens)
+    matmuls, with_head = counted(copied_cases()[name], tokens)
     expected = stated["total"] - stated.get("convolution", 0) - stated.get("recurrence", 0)
     expected -= 0 if with_head else stated.get("head", 0)
     if model_type in DIFFERS:

@@ -2,6 +2,7 @@
 
 from census.golden import golden_path, read_golden
 from test_models.case_table import MEASURED
+from test_models.routes import routes_of
 
 
 def test_a_case_is_what_its_golden_pins(case, check_golden):
@@ -17,3 +18,8 @@ def test_every_golden_has_a_case(golden_root):
 def test_a_golden_names_the_case_and_the_type_it_was_measured_of(case, golden_root):
     golden = read_golden(golden_path(golden_root, case.model_type, case.name))
     assert (golden.case, golden.model_type, golden.spec["name"]) == (case.name, case.model_type, case.name)
+
+
+def test_three_routes_or_more_vouch_for_95_goldens_of_100():
+    routes = [len(routes_of(case)) for case in MEASURED.values()]
+    assert sum(number >= 3 for number in routes) >= 0.95 * len(routes)

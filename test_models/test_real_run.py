@@ -31,12 +31,9 @@ UNSTATED: dict[str, tuple[tuple[str, ...], str]] = {
     "glm5_next": (("normOp",), _HYPER),
     "hy_v4": (("normOp",), _HYPER),
     "hy_v4_vl": (("normOp",), _HYPER),
-    "inkling2": (("ffAct", "normOp"), _DEPTH),
     "inkling2_text": (("ffAct", "normOp"), _DEPTH),
     "inkling2_loop": (("ffAct", "ffMM", "normOp"), f"{_DEPTH}; message gates project, too"),
-    "inkling2_loop_text": (("ffAct", "ffMM", "normOp"), f"{_DEPTH}; message gates project, too"),
     "inkling_text": (("ffAct", "ffMM"), _BESIDE),
-    "inkling_mm_model": (("ffAct", "ffMM"), _BESIDE),
     "led": (("attMM", "attBMM", "softmax"), _BLOCKS),
     "longt5": (("attMM", "attBMM", "softmax", "dropout"), _BLOCKS),
     "minimax": (
@@ -206,3 +203,8 @@ def test_cost_grows_with_the_square_of_the_sequence_where_census_names_an_attent
         attends = not {*ATTENTION, "cross_attention"}.isdisjoint(mixers)
         # A pair of tokens has one score at least; what routing makes more or less is a fraction of one.
         assert (growth >= 1) == (attends and (square or "full_attention" in mixers)), (kind, mixers, growth)
+
+
+def test_every_type_that_is_excused_is_copied():
+    copied = {CASES[name].model_type for name in copied_cases()}
+    assert {*UNSTATED, *NO_REACH, *OWN_REACH, *BY_BLOCKS} <= copied
