@@ -30,7 +30,7 @@ MOVES = frozenset(
 """Operators that return what they take, moved, cast or copied."""
 SUMS = frozenset({"aten.add", "aten.add_", "aten.sub", "aten.sub_"})
 SCALES = SUMS | {"aten.mul", "aten.mul_", "aten.div", "aten.div_", "aten.neg", "aten.clamp", "aten.clamp_min"}
-_LOOK_UPS = frozenset({"aten.index", "aten.index_select", "aten.embedding", "aten.gather"})
+LOOK_UPS = frozenset({"aten.index", "aten.index_select", "aten.embedding", "aten.gather"})
 """What reads entries of its first input: entries of a weight are a weight, whoever chose them."""
 _ADDS_AT = frozenset({"aten.index_add", "aten.index_add_"})
 """What adds its third input to its first, at places the second chooses."""
@@ -96,7 +96,7 @@ class DataFlow:
         self.order = {id(event): place for place, event in enumerate(run.events)}
         for event in run.events:
             source = max((self.source(value) for value in event.inputs), default=Source.CONSTANT)
-            if event.op in _LOOK_UPS and self.source(event.inputs[0]) is Source.WEIGHT:
+            if event.op in LOOK_UPS and self.source(event.inputs[0]) is Source.WEIGHT:
                 source = Source.WEIGHT
             for value in event.inputs:
                 self._consumers.setdefault(value, []).append(event)
@@ -125,7 +125,7 @@ class DataFlow:
 
     def content(self, event: Event) -> tuple[int, ...]:
         """Return what an event's output is made of: all it takes, but no index or offset that chooses of it."""
-        if event.op in _LOOK_UPS:
+        if event.op in LOOK_UPS:
             return event.inputs[:1]
         if event.op in _ADDS_AT:
             return event.inputs[:1] + event.inputs[2:]

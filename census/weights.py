@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from census.dataflow import Projection, Source, held_around
+from census.dataflow import LOOK_UPS, Projection, Source, held_around
 from census.errors import UnknownPartError
 from census.events import Event
 from census.feed_forwards import CHOICES, unknown
@@ -74,6 +74,9 @@ def layer_weights(parts: LayerParts, held: Mapping[str, int], tokens: int, chose
     for projection in parts.graph.projections.values():
         part = places.get(projection, "indexer")
         weights = {name for weight in projection.weights for name in _with_siblings(parts, projection, weight, held)}
+        if _is_looked_up(parts, projection, weights, held):
+            # Rows of a table of another size: the table is no matrix that anything is multiplied with.
+            weights = set()
         first = not weights <= multiplied
         run = chosen if _is_an_experts(parts, projection) else _rows_a_token(parts, projection, sequence)
         number = _held(parts, projection, weights, held) if first else 0
@@ -136,6 +139,16 @@ def _with_siblings(parts: LayerParts, projection: Projection, name: str, held: M
         return [name]
     same = re.compile(r"\d+".join(map(re.escape, re.split(r"\d+", name))))
     return [other for other in held if same.fullmatch(other) and held[other] == held[name]]
+
+
+def _is_looked_up(parts: LayerParts, projection: Projection, weights: set[str], held: Mapping[str, int]) -> bool:
+    """Tell whether what a projection multiplies with are rows of its parameters, more or fewer than these hold."""
+    graph = parts.graph
+    if sum(held.get(name, 0) for name in weights) % (projection.in_features * projection.out_features) == 0:
+        return False
+    matrices = [value for value in projection.event.inputs if graph.source(value) is Source.WEIGHT]
+    made_of = graph.walk_back(matrices, lambda value: value not in graph.producer)
+    return any(graph.producer[value].op in LOOK_UPS for value in made_of if value in graph.producer)
 
 
 def _held(parts: LayerParts, projection: Projection, weights: set[str], held: Mapping[str, int]) -> int:

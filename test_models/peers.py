@@ -427,6 +427,7 @@ def sizes_are_the_peers(peer: str, name: str) -> bool:
     return all(source.startswith((PEERS[peer].package, "known ")) for source in sources)
 
 
+@functools.cache
 def vouched_by_peers() -> dict[str, tuple[str, ...]]:
     """Return by case the peers whose model is the census's, or differs only as the table says, as the test holds."""
     vouched: dict[str, tuple[str, ...]] = {}
