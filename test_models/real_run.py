@@ -19,7 +19,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -604,7 +604,7 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
-    def reach(self, positions: list[int]) -> frozenset[int] | None:
+    def reach(self, positions: Sequence[int]) -> frozenset[int] | None:
         """Return the positions from which the layer alone carries a change of its input to its last position.
 
         None where the layer's tensors do not tell sequences and positions.
