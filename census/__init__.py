@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from census.op_profile import LayerKind, OpProfile, infer_arch, known_archs, load_op_profile
     from census.resolver import resolve_model_spec
     from census.shapes import LayerShape, layer_shape
-    from census.spec import KindSpec, LayerGroup, ModelSpec, OpCounts, VisionSpec
+    from census.spec import KindSpec, LayerGroup, ModelSpec, OpCounts, OutsideSpec, VisionSpec
 
 _MODULES = {
     "audit": ("AuditRow", "audit_rows"),
@@ -45,7 +45,7 @@ _MODULES = {
     "measurement": ("ModelCensus", "census_kind", "census_model_spec", "measure"),
     "op_profile": ("LayerKind", "OpProfile", "infer_arch", "known_archs", "load_op_profile"),
     "resolver": ("resolve_model_spec",),
-    "spec": ("KindSpec", "LayerGroup", "ModelSpec", "OpCounts", "VisionSpec"),
+    "spec": ("KindSpec", "LayerGroup", "ModelSpec", "OpCounts", "OutsideSpec", "VisionSpec"),
 }  # fmt: skip
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -69,6 +69,7 @@ __all__ = [
     "ModelSpecError",
     "OpCounts",
     "OpProfile",
+    "OutsideSpec",
     "ProfileError",
     "UnknownPartError",
     "VisionSpec",

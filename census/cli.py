@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from census.errors import CensusError
+from census.errors import CensusError, ConfigError
 
 AGREES, DIFFERS, FAILED = 0, 1, 2
 """Exit codes: stated and measured agree; they differ; something could not be read or measured."""
@@ -141,7 +141,7 @@ def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="print instead the parameters, the FLOPs of a forward and the bytes of the cache, by part",
     )
     parser.add_argument(
-        "--seq-length", type=int, default=4096, help="tokens of the forward that --costs prices; 4096 by default"
+        "--seq-length", type=int, metavar="TOKENS", help="the forward that --costs prices; 4096 tokens if left out"
     )
     parser.set_defaults(run=_show)
 
@@ -248,14 +248,18 @@ def _add_draft(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _show(options: argparse.Namespace) -> int:
     from census.config import load_config
+    from census.costs import PINNED_LENGTH
     from census.measurement import measure
     from census.table import census_table
 
+    if options.seq_length is not None and not options.costs:
+        raise ConfigError("--seq-length: expected --costs beside it, found none; add --costs, or leave both out")
     census = measure(load_config(options.source), options.arch, options.name or _name(options.source))
     for part, reason in census.left_out.items():
         print(f"census: {part} is left out: {' '.join(reason.split())}", file=sys.stderr)
     if options.costs:
-        print(_costs(census.spec, options.seq_length, options.format))
+        tokens = PINNED_LENGTH if options.seq_length is None else options.seq_length
+        print(_costs(census.spec, tokens, options.format))
     else:
         print(census_table(census) if options.format == "table" else _document(census.spec, options.format))
     return AGREES
@@ -263,7 +267,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _costs(spec: Mapping[str, Any], seq_length: int, form: str) -> str:
     from census import strict_yaml
-    from census.costs import cache_bytes, flops, parameters
+    from census.costs import LAWS, cache_bytes, flops, parameters
     from census.table import columns
 
     costs = {
@@ -279,7 +283,9 @@ def _costs(spec: Mapping[str, Any], seq_length: int, form: str) -> str:
     blocks = [[f"{spec['name']}: {seq_length:,} tokens, a multiply-add is 2 FLOPs, the cache at 2 bytes a value"]]
     for name, parts in costs.items():
         width = max(len(f"{value:,}") for value in parts.values())
-        blocks.append([name, *columns([(part, f"{value:>{width},}") for part, value in parts.items()])])
+        laws = LAWS if name == "flops" else {}
+        rows = [(part, f"{value:>{width},}", laws.get(part, "")) for part, value in parts.items()]
+        blocks.append([name, *(line.rstrip() for line in columns(rows))])
     return "\n\n".join("\n".join(block) for block in blocks)
 
 

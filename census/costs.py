@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from census.errors import ModelSpecError
-from census.kind_spec import KindSpec, WeightVariant
+from census.kind_spec import KindSpec
 from census.op_counts import OpCounts
 from census.spec import ModelSpec
 
@@ -39,12 +40,12 @@ def parameters(spec: ModelSpec | Mapping[str, object]) -> dict[str, int]:
     spec = _checked(spec)
     found: Counter[str] = Counter()
     unused = 0
-    for _, _, weights in _layers(spec):
-        for part, matrices in (weights.projections or {}).items():
+    for layer in _layers(spec):
+        for part, matrices in layer.projections.items():
             found[part] += sum(_held(matrix) for matrix in matrices)
             unused += sum(_unused(matrix) for matrix in matrices)
-        unused += _unused_biases(weights)
-        found.update(weights.other_parameters or {})
+        unused += _unused_biases(layer)
+        found.update(layer.other_parameters)
     for kind in (spec.kinds or {}).values():
         found.subtract(kind.tied_parameters or {})
         found["idle"] += kind.idle_parameters or 0
@@ -94,10 +95,10 @@ def flops(spec: ModelSpec | Mapping[str, object], seq_length: int) -> dict[str, 
     if type(seq_length) is not int or seq_length < 1:
         raise ModelSpecError(f"seq_length: expected a positive whole number, found {seq_length!r}; pass the tokens")
     found: Counter[str] = Counter()
-    for place, kind, weights in _layers(spec):
-        for part, matrices in (weights.projections or {}).items():
+    for layer in _layers(spec):
+        for part, matrices in layer.projections.items():
             found[part] += seq_length * sum(2 * _run(matrix) for matrix in matrices)
-        found.update(_mixing(spec, place, kind, seq_length))
+        found.update(_mixing(layer, seq_length))
     assert spec.outside is not None, "checked"
     for part, matrices in (spec.outside.projections or {}).items():
         found[part] += seq_length * sum(2 * _run(matrix) for matrix in matrices)
@@ -131,9 +132,9 @@ def cache_bytes(spec: ModelSpec | Mapping[str, object], seq_length: int, bytes_p
             raise ModelSpecError(f"{name}: expected a positive whole number, found {size!r}; correct it")
     found: Counter[str] = Counter()
     decodes = any(_is_decoders(kind) for kind in (spec.kinds or {}).values())
-    for place, kind, _ in _layers(spec):
-        if _is_decoders(kind) or not decodes:
-            found.update(_cached(spec, kind, place, seq_length))
+    for layer in _layers(spec):
+        if _is_decoders(layer.kind) or not decodes:
+            found.update(_cached(layer, seq_length))
     parts = {part: found[part] * bytes_per_value for part in _CACHE_ORDER if found[part]}
     expanded = {"expanded": found["expanded"] * bytes_per_value} if found["expanded"] else {}
     return {**parts, "total": sum(parts.values()), **expanded}
@@ -145,6 +146,11 @@ _CACHE_ORDER = ("keys_values", "window_keys_values", "index_keys", "state", "con
 def _is_decoders(kind: KindSpec) -> bool:
     """Tell whether a layer attends to its own tokens and to an encoder's: of a stack with such, others encode."""
     return "cross_attention" in (kind.mixers or ()) and len(kind.mixers or ()) > 1
+
+
+def _across(kind: KindSpec) -> int:
+    """Return how many of a layer's kernels attend to all of an encoder's tokens, whatever its own attention's bound."""
+    return int(_is_decoders(kind))
 
 
 PINNED_LENGTH = 4096
@@ -165,23 +171,65 @@ def pinned_costs(spec: ModelSpec | Mapping[str, object]) -> dict[str, dict[str, 
     }
 
 
+@dataclass(frozen=True)
+class _Layer:
+    """One layer of the stack: its place, its kind and op vector, and the weights that it holds."""
+
+    place: int
+    name: str
+    kind: KindSpec
+    ops: OpCounts
+    projections: Mapping[str, Sequence[Sequence[int]]]
+    other_parameters: Mapping[str, int]
+
+    def bounds(self, *fields: str) -> list[int]:
+        """Return those of some fields that the layer has."""
+        return [value for field in fields if (value := self.stated(field)) is not None]
+
+    def stated(self, field: str) -> int | None:
+        """Return a field of the kind, None where this layer of it has none."""
+        places = (self.kind.layers_with or {}).get(field)
+        value = getattr(self.kind, field)
+        return value if places is None or self.place in places else None
+
+    def needed(self, field: str) -> int:
+        """Return a field of the kind that its op vector needs.
+
+        Raises:
+            ModelSpecError: the kind does not state it.
+        """
+        value: int | None = getattr(self.kind, field)
+        if value is None:
+            raise ModelSpecError(
+                f"kinds.{self.name}.{field}: expected a number, since ops.{self.name} runs what has one, found "
+                f"nothing; state it, or take the spec from census show"
+            )
+        return value
+
+
 def _checked(spec: ModelSpec | Mapping[str, object]) -> ModelSpec:
     if not isinstance(spec, ModelSpec):
         spec = ModelSpec.from_dict(spec)
-    if not spec.layers or not spec.kinds or spec.outside is None:
+    lacking = [field for field in ("ops", "layers", "kinds", "outside") if not getattr(spec, field)]
+    for group in spec.layers or ():
+        kind = (spec.kinds or {}).get(group.kind)
+        if kind is None or not kind.projections:
+            lacking.append(f"kinds.{group.kind}.projections")
+    if lacking:
         raise ModelSpecError(
-            f"{spec.name}: expected a spec that states its layers, kinds and outside, found one without; "
-            f"take it from census show, since field names alone do not say what a model holds"
+            f"{spec.name}: expected a spec that says what its layers hold, found none of {', '.join(lacking)}; "
+            f"take it from census show, since field names alone do not say it"
         )
     return spec
 
 
-def _layers(spec: ModelSpec) -> Iterator[tuple[int, KindSpec, KindSpec | WeightVariant]]:
-    """Yield for every layer of the stack its place, its kind, and what states its weights."""
+def _layers(spec: ModelSpec) -> Iterator[_Layer]:
+    assert spec.ops is not None and spec.kinds is not None, "checked"
     names = [group.kind for group in spec.layers or () for _ in range(group.count)]
     for place, name in enumerate(names):
-        kind = (spec.kinds or {})[name]
-        yield place, kind, next((variant for variant in kind.variants or () if place in variant.layers), kind)
+        kind = spec.kinds[name]
+        weights = next((variant for variant in kind.variants or () if place in variant.layers), kind)
+        yield _Layer(place, name, kind, spec.ops[name], weights.projections or {}, weights.other_parameters or {})
 
 
 def _held(matrix: Sequence[int]) -> int:
@@ -197,86 +245,72 @@ def _unused(matrix: Sequence[int]) -> int:
     return max(_held(matrix) - _run(matrix), 0)
 
 
-def _unused_biases(weights: KindSpec | WeightVariant) -> int:
-    """Return the elements of what experts hold beside their weights that a token does not use: all hold as much."""
-    elements = (weights.other_parameters or {}).get("routed", 0)
-    experts = {(matrix[2], matrix[3]) for matrix in (weights.projections or {}).get("routed", ()) if len(matrix) > 2}
-    if not elements or len(experts) != 1:
+def _unused_biases(layer: _Layer) -> int:
+    """Return the elements of the experts' biases that a token does not use: each expert has as many.
+
+    Raises:
+        ModelSpecError: they are not as many for each.
+    """
+    elements = layer.other_parameters.get("routed", 0)
+    if not elements:
         return 0
-    [(held, run)] = experts
-    return elements * max(held - run, 0) // held if elements % held == 0 else 0
+    _, _, held, run = (*layer.projections["routed"][0], 1, 1)[:4]
+    if elements % held:
+        raise ModelSpecError(
+            f"kinds.{layer.name}.other_parameters.routed: expected as many elements for each of {held} experts, found "
+            f"{elements}; correct either"
+        )
+    return elements * max(held - run, 0) // held
 
 
-def _has(kind: KindSpec, field: str, place: int) -> bool:
-    """Tell whether the layer at a place has a field that its kind states."""
-    places = (kind.layers_with or {}).get(field)
-    return getattr(kind, field) is not None and (places is None or place in places)
-
-
-def _widths(kind: KindSpec) -> tuple[int, int]:
+def _widths(layer: _Layer) -> tuple[int, int]:
     """Return the width of a query and of a value of a score kernel's head."""
-    assert kind.head_dim is not None, "a kernel has heads"
+    kind, head = layer.kind, layer.needed("head_dim")
     latent = kind.qk_nope_head_dim is not None
-    query = (kind.qk_nope_head_dim or 0) + (kind.qk_rope_head_dim or 0) if latent else kind.head_dim
-    return query, kind.v_head_dim or kind.head_dim
+    query = (kind.qk_nope_head_dim or 0) + (kind.qk_rope_head_dim or 0) if latent else head
+    return query, kind.v_head_dim or head
 
 
-def _mixing(spec: ModelSpec, place: int, kind: KindSpec, seq_length: int) -> Counter[str]:
+def _mixing(layer: _Layer, seq_length: int) -> Counter[str]:
     """Return the FLOPs by which a layer's kernels mix the tokens of one sequence."""
     found: Counter[str] = Counter()
-    ops = _ops_of(spec, kind)
-    if ops["attBMM"]:
-        assert kind.num_attention_heads is not None, "a kernel has heads"
-        bounds = [
-            getattr(kind, field)
-            for field in ("sliding_window", "attention_chunk_size", "index_topk")
-            if _has(kind, field, place)
-        ]
+    if layer.ops["attBMM"]:
+        bounds = layer.bounds("sliding_window", "attention_chunk_size", "index_topk")
         reach = min([seq_length, *bounds])
-        query, value = _widths(kind)
-        kernels = ops["attBMM"] // 2
-        found["window_scores" if bounds else "scores"] += (
-            2 * kernels * seq_length * reach * kind.num_attention_heads * (query + value)
-        )
-    if _has(kind, "index_n_heads", place):
-        assert kind.index_n_heads is not None and kind.index_head_dim is not None, "an indexer has heads of a width"
+        kernels, across = layer.ops["attBMM"] // 2, _across(layer.kind)
+        for_a_pair = 2 * layer.needed("num_attention_heads") * sum(_widths(layer))
+        found["window_scores" if bounds else "scores"] += (kernels - across) * seq_length * reach * for_a_pair
+        found["scores"] += across * seq_length**2 * for_a_pair
+    if (index_heads := layer.stated("index_n_heads")) is not None:
         # Each head's scores, and their weighted sum over the heads (DeepSeek-V3.2 report, equation 1).
-        found["index_scores"] += 2 * seq_length**2 * kind.index_n_heads * (kind.index_head_dim + 1)
-    if kind.linear_flops_per_token is not None:
-        found["recurrence"] += seq_length * ops["linrec"] * kind.linear_flops_per_token
-    if kind.conv_flops_per_token is not None:
-        found["convolution"] += seq_length * kind.conv_flops_per_token
+        found["index_scores"] += 2 * seq_length**2 * index_heads * (layer.needed("index_head_dim") + 1)
+    if layer.ops["linrec"]:
+        found["recurrence"] += seq_length * layer.ops["linrec"] * layer.needed("linear_flops_per_token")
+    if (taps := layer.stated("conv_flops_per_token")) is not None:
+        found["convolution"] += seq_length * taps
     return found
 
 
-def _cached(spec: ModelSpec, kind: KindSpec, place: int, seq_length: int) -> Counter[str]:
+def _cached(layer: _Layer, seq_length: int) -> Counter[str]:
     """Return the values that a layer leaves in the cache."""
     found: Counter[str] = Counter()
-    if kind.num_key_value_heads is not None and not _has(kind, "is_kv_shared_layer", place):
-        bounds = [
-            getattr(kind, field) - 1 for field in ("sliding_window", "attention_chunk_size") if _has(kind, field, place)
-        ]
+    if layer.ops["attBMM"] and not layer.stated("is_kv_shared_layer"):
+        # Transformers keeps one token less than a window, the next being one.
+        bounds = [bound - 1 for bound in layer.bounds("sliding_window", "attention_chunk_size")]
         kept = min([seq_length, *bounds])
-        query, value = _widths(kind)
         # One for each kernel that has keys and values projected for it: kernels fed by the same share theirs.
-        ops = _ops_of(spec, kind)
-        caches = max(min(ops["attBMM"] // 2, ops["attMM"] // 4), 1)
-        expanded = caches * kind.num_key_value_heads * (query + value)
-        part = "window_keys_values" if bounds else "keys_values"
-        if kind.kv_lora_rank is not None:
-            found[part] += kept * caches * (kind.kv_lora_rank + (kind.qk_rope_head_dim or 0))
-            found["expanded"] += kept * expanded
-        else:
-            found[part] += kept * expanded
-    if _has(kind, "index_head_dim", place):
-        assert kind.index_head_dim is not None, "it has one"
-        found["index_keys"] += seq_length * kind.index_head_dim
-    if kind.linear_state_size is not None:
-        found["state"] += kind.linear_state_size * _ops_of(spec, kind)["linrec"]
-    if kind.conv_dim is not None and kind.conv_kernel_dim is not None:
-        found["convolution"] += kind.conv_dim * kind.conv_kernel_dim
+        caches = max(min(layer.ops["attBMM"] // 2, layer.ops["attMM"] // 4), 1)
+        across, expanded = _across(layer.kind), layer.needed("num_key_value_heads") * sum(_widths(layer))
+        latent = layer.kind.kv_lora_rank
+        each = expanded if latent is None else latent + (layer.kind.qk_rope_head_dim or 0)
+        found["window_keys_values" if bounds else "keys_values"] += (caches - across) * kept * each
+        found["keys_values"] += across * seq_length * each
+        if latent is not None:
+            found["expanded"] += caches * kept * expanded
+    if (index_width := layer.stated("index_head_dim")) is not None:
+        found["index_keys"] += seq_length * index_width
+    if layer.ops["linrec"]:
+        found["state"] += layer.ops["linrec"] * layer.needed("linear_state_size")
+    if (channels := layer.stated("conv_dim")) is not None:
+        found["convolution"] += channels * layer.needed("conv_kernel_dim")
     return found
-
-
-def _ops_of(spec: ModelSpec, kind: KindSpec) -> OpCounts:
-    return (spec.ops or {})[next(name for name, other in (spec.kinds or {}).items() if other is kind)]

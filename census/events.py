@@ -90,14 +90,15 @@ class LayerRun:
 
 @dataclass(frozen=True, slots=True)
 class ModuleCall:
-    """One call of a module outside the layers that holds parameters: its path in the model, what it took and returned.
+    """One call of a module outside the layers that holds parameters.
 
-    Shapes are empty where it took or returned no tensor.
+    Attributes:
+        path: its path in the model.
+        input: the shape of the first tensor it took, empty where it took none.
     """
 
     path: str
     input: Shape
-    output: Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from census.errors import FieldError
 from census.kinds import KindCensus
-from census.measurement import ModelCensus, forward, measure
+from census.measurement import ModelCensus, measurement_of
 from census.op_profile import load_op_profile
 from census.profile_lines import ProfileLines
 from census.ran_modules import Place, RanStack
 from census.table import columns
-from census.towers import field_of_config, read_tower, vision_config
+from census.towers import TowerReading, field_of_config
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -64,14 +64,15 @@ def explain(
 
     Raises:
         FieldError: the spec has no such field.
-        BuildError, UnknownPartError, KindError: as of `measure`.
+        BuildError, UnknownPartError, KindError: as of `measurement_of`.
     """
-    census = measure(config, arch, name)
-    ran = RanStack(*forward(config), census.stack)
+    measured = measurement_of(config, arch, name)
+    census = measured.census
+    ran = RanStack(measured.built, measured.recording, census.stack)
     found = [
         *_of_model(census, ran),
         *_of_kinds(census.spec, census.kinds, ran, "", census.spec["arch"]),
-        *_of_tower(config, census.spec),
+        *(_of_tower(measured.tower, census.spec["vision"]) if measured.tower else ()),
     ]
     return found if field is None else _chosen(found, field, census.left_out)
 
@@ -178,13 +179,8 @@ def _kind_evidence(kind: KindCensus, field: str) -> str:
     return kind.evidence.get(field, "the parameters and modules of the kind's layers")
 
 
-def _of_tower(config: PretrainedConfig, spec: Mapping[str, Any]) -> Iterator[Explanation]:
+def _of_tower(read: TowerReading, vision: Mapping[str, Any]) -> Iterator[Explanation]:
     """Yield the fields of a multimodal model's vision tower."""
-    tower = vision_config(config)
-    vision = spec.get("vision")
-    if tower is None or vision is None:
-        return
-    read = read_tower(config, tower)
     ran, first = RanStack(read.built, read.recording, read.stack), read.stack[0]
     for field, value in vision.items():
         path, evidence = f"vision.{field}", read.kinds[first].evidence.get(field)
@@ -196,6 +192,6 @@ def _of_tower(config: PretrainedConfig, spec: Mapping[str, Any]) -> Iterator[Exp
         elif field == "layers":
             yield from _layers(value, read.kinds, ran, "vision.")
         elif field not in (*_NO_NUMBERS, "ops", "kinds"):
-            evidence = f"config: {field_of_config(tower, field)}"
+            evidence = f"config: {field_of_config(read.built.config, field)}"
             yield Explanation(path, value, evidence, (ran.of_config(evidence),))
     yield from _of_kinds(vision, read.kinds, ran, "vision.", "vision")

@@ -188,7 +188,11 @@ class OutsideSpec:
 
     def __post_init__(self) -> None:
         check_scalars(self)
-        check_weights({"tables": self.tables or ()}, None)
+        for place, table in enumerate(self.tables or ()):
+            if len(table) != 2:
+                refuse(f"tables[{place}]", "[rows, width]", list(table), "state it so")
+            for number in table:
+                check_at_least(1, f"tables[{place}]", number)
         check_weights(self.projections, self.other_parameters)
 
     @classmethod

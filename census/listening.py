@@ -24,7 +24,7 @@ from transformers import activations
 
 from census.build import BuiltModel, BuiltStack, one_line, unchanged_globals
 from census.errors import BuildError
-from census.events import ActivationCall, LayerRun, ModuleCall, Recording, Shape
+from census.events import ActivationCall, LayerRun, ModuleCall, Recording
 from census.grouping import layer_signatures
 from census.kernels import attention_interface
 from census.recorder import FunctionListener, Recorder, listing_groups, tensors_of
@@ -228,8 +228,9 @@ class _Session:
         """Note the calls of the modules outside the layers that hold parameters."""
         inside = {id(module) for layer in self.built.layers for module in layer.modules()}
 
-        def note(path: str, _: nn.Module, args: object, result: object) -> None:
-            self._outside.append(ModuleCall(path, _shape_of(args), _shape_of(result)))
+        def note(path: str, _: nn.Module, args: tuple[object, ...], __: object) -> None:
+            taken = next((tuple(tensor.shape) for tensor in tensors_of(args)), ())
+            self._outside.append(ModuleCall(path, taken))
 
         handles = [
             module.register_forward_hook(functools.partial(note, path))
@@ -351,10 +352,6 @@ def _held_by_mappings(arguments: Sequence[object]) -> list[tuple[object, int]]:
     """Return each name of each mapping among arguments, with the identity of what it holds."""
     mappings = (argument for argument in arguments if isinstance(argument, Mapping))
     return [(name, id(value)) for mapping in mappings for name, value in mapping.items()]
-
-
-def _shape_of(argument: object) -> Shape:
-    return next((tuple(tensor.shape) for tensor in tensors_of(argument)), ())
 
 
 def _first_tensor(arguments: Sequence[object], path: str) -> torch.Tensor:

@@ -20,7 +20,7 @@ from census.kinds import KindCensus, attention_in, beside, kind_spec, kinds_of_t
 from census.listening import record
 from census.op_profile import OpProfile, infer_arch, load_op_profile, named_arch
 from census.spec import ModelSpec, fold_layers
-from census.towers import audio_configs, measure_tower, vision_config
+from census.towers import TowerReading, audio_configs, read_tower, tower_spec, vision_config
 from census.weight_spec import outside_weights, weights_of_kinds
 
 if TYPE_CHECKING:
@@ -121,6 +121,23 @@ def census_kind(config: PretrainedConfig, layer_index: int, seq_length: int | No
     return read_layer(built, recording, index, run)
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """A census with what it was read from.
+
+    Attributes:
+        census: the census.
+        built: the model that was run.
+        recording: what was heard of it.
+        tower: what the vision tower was read as, None where none is stated.
+    """
+
+    census: ModelCensus
+    built: BuiltModel
+    recording: Recording
+    tower: TowerReading | None
+
+
 def measure(
     config: PretrainedConfig,
     arch: str | OpProfile | None = None,
@@ -143,6 +160,17 @@ def measure(
     Raises:
         BuildError, UnknownPartError, KindError: as `census_model_spec`.
     """
+    return measurement_of(config, arch, name, seq_length, batch).census
+
+
+def measurement_of(
+    config: PretrainedConfig,
+    arch: str | OpProfile | None = None,
+    name: str | None = None,
+    seq_length: int | None = None,
+    batch: int = 1,
+) -> Measurement:
+    """Measure a model as `measure` does, and keep what it was read from."""
     name = name or getattr(config, "_name_or_path", "") or config.model_type
     if arch:
         profiles, decided = [arch if isinstance(arch, OpProfile) else load_op_profile(arch)], True
@@ -150,7 +178,7 @@ def measure(
         profiles, decided = _candidates(config, name)
     with _LOCK:
         built, recording = forward(config, seq_length, batch)
-        vision, left_out = _towers(config)
+        tower, vision, left_out = _towers(config)
     read = {run: read_layer(built, recording, index, run) for index, run in reversed(recording.executions)}
     attention = tuple(attention_in(read, run) for _, run in recording.executions)
     profile, stack, kinds = kinds_of_the_fitting(profiles, decided, built, recording, read, attention)
@@ -188,19 +216,21 @@ def measure(
     )
     order = tuple(index for index, _ in recording.executions)
     evidence = {field: fact.evidence for field, fact in facts.items()}
-    return ModelCensus(spec.to_dict(), kinds, stack, order, attention, evidence, left_out)
+    census = ModelCensus(spec.to_dict(), kinds, stack, order, attention, evidence, left_out)
+    return Measurement(census, built, recording, tower)
 
 
-def _towers(config: PretrainedConfig) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return what a multimodal config's vision tower states, and the parts that are not stated, with the reason."""
+def _towers(config: PretrainedConfig) -> tuple[TowerReading | None, dict[str, Any], dict[str, str]]:
+    """Return a multimodal config's vision tower, what it states, and the parts that are not stated, with the reason."""
     left_out = {part: f"{kind}: census states no audio towers" for part, kind in audio_configs(config).items()}
     tower = vision_config(config)
     if tower is None:
-        return {}, left_out
+        return None, {}, left_out
     try:
-        return measure_tower(config, tower), left_out
+        reading = read_tower(config, tower)
+        return reading, tower_spec(tower, reading), left_out
     except CensusError as error:
-        return {}, {"vision_config": str(error), **left_out}
+        return None, {}, {"vision_config": str(error), **left_out}
 
 
 def _candidates(config: PretrainedConfig, name: str) -> tuple[list[OpProfile], bool]:

@@ -78,7 +78,17 @@ class TowerReading:
 
 
 def read_tower(config: PretrainedConfig, tower: PretrainedConfig) -> TowerReading:
-    """Run a vision tower and read its layers; arguments and errors are those of `measure_tower`."""
+    """Run a vision tower and read its layers.
+
+    Args:
+        config: the multimodal config.
+        tower: the part of it that describes the tower.
+
+    Raises:
+        BuildError: Transformers could not build the tower, or it did not run on an image's patches.
+        UnknownPartError: a layer runs something census does not know.
+        KindError: profile `vision` has no kind for a layer.
+    """
     built = build_tower(config, tower)
     with patch.object(fake_tensor, "CONSTANT_NUMEL_LIMIT", _KNOWN_VALUES):
         recording = hear(built, lambda: _image(built))
@@ -92,22 +102,19 @@ def read_tower(config: PretrainedConfig, tower: PretrainedConfig) -> TowerReadin
     return TowerReading(built, recording, read, stack, kinds, stated)
 
 
-def measure_tower(config: PretrainedConfig, tower: PretrainedConfig) -> dict[str, Any]:
-    """Return the `vision` of a spec: the tower's dimensions, its layers and their op vectors.
+def tower_spec(tower: PretrainedConfig, reading: TowerReading) -> dict[str, Any]:
+    """Return the `vision` of a spec: a tower's dimensions, its layers and their op vectors.
 
     Args:
-        config: the multimodal config.
-        tower: the part of it that describes the tower.
+        tower: the part of the multimodal config that describes it.
+        reading: what it was read as.
 
     Raises:
-        BuildError: Transformers could not build the tower, or it did not run on an image's patches.
-        UnknownPartError: a layer runs something census does not know.
-        KindError: profile `vision` has no kind for a layer.
+        UnknownPartError: a layer was run in place of one with other parameters.
     """
-    tower_read = read_tower(config, tower)
-    stack, kinds, stated = tower_read.stack, tower_read.kinds, tower_read.beside
+    stack, kinds, stated = reading.stack, reading.kinds, reading.beside
     first = kinds[stack[0]]
-    weights = weights_of_kinds(tower_read.built, tower_read.recording, stack, tower_read.read)
+    weights = weights_of_kinds(reading.built, reading.recording, stack, reading.read)
     facts = {
         "hidden_size": first.dims["hidden_size"],
         "num_hidden_layers": len(stack),

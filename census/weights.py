@@ -72,6 +72,7 @@ def layer_weights(parts: LayerParts, held: Mapping[str, int], tokens: int, chose
     names: dict[str, str] = {}
     multiplied: set[str] = set()
     for projection in parts.graph.projections.values():
+        # What has no place in a part chooses entries: all else has been refused (`require_every_projection`).
         part = places.get(projection, "indexer")
         weights = {name for weight in projection.weights for name in _with_siblings(parts, projection, weight, held)}
         if _is_looked_up(parts, projection, weights, held):
@@ -83,11 +84,17 @@ def layer_weights(parts: LayerParts, held: Mapping[str, int], tokens: int, chose
         matrices[part].append(matrix(projection.in_features, projection.out_features, number, run))
         names |= dict.fromkeys(weights & held.keys(), part)
         multiplied |= weights
+    biased = {name: projection for projection in places for name in projection.bias}
     for event, name in _uses(parts):
-        if name not in names and name in held:
+        if name in names or name not in held:
+            continue
+        if name in biased:
+            projection = biased[name]
+            names |= dict.fromkeys(_with_siblings(parts, projection, name, held), places[projection])
+        else:
             part = _part_of(parts, places, event, name)
-            bias = next((p for p in places if name in p.bias), None)
-            names |= dict.fromkeys(_with_siblings(parts, bias, name, held) if bias else [name], part)
+            # Beside weights and biases an expert holds nothing of its own: what the experts take, all tokens run.
+            names[name] = "shared" if part == "routed" else part
     return {
         part: PartWeights(
             tuple(matrices[part]),
@@ -134,11 +141,20 @@ def _is_an_experts(parts: LayerParts, projection: Projection) -> bool:
 
 
 def _with_siblings(parts: LayerParts, projection: Projection, name: str, held: Mapping[str, int]) -> list[str]:
-    """Return a parameter with those of the other experts, where each expert is a module and one of them ran."""
+    """Return a parameter with those of the other experts, where each expert is a module and one of them ran.
+
+    Their names differ in one number alone, the expert's.
+    """
     if projection.groups > 1 or not _is_an_experts(parts, projection):
         return [name]
-    same = re.compile(r"\d+".join(map(re.escape, re.split(r"\d+", name))))
-    return [other for other in held if same.fullmatch(other) and held[other] == held[name]]
+    assert parts.feed_forward is not None, "an expert is a feed-forward's"
+    for number in re.finditer(r"\d+", name):
+        before, after = name[: number.start()], name[number.end() :]
+        same = re.compile(rf"{re.escape(before)}\d+{re.escape(after)}")
+        siblings = [other for other in held if same.fullmatch(other)]
+        if len(siblings) == parts.feed_forward.experts:
+            return siblings
+    raise _refused(parts, projection, f"one {name} for each of {parts.feed_forward.experts} experts", "others")
 
 
 def _is_looked_up(parts: LayerParts, projection: Projection, weights: set[str], held: Mapping[str, int]) -> bool:
@@ -193,11 +209,8 @@ What a projection takes goes before what a kernel is handed beside its roles, su
 
 
 def _part_of(parts: LayerParts, places: Mapping[Projection, str], event: Event, name: str) -> str:
-    """Return the part of a parameter that an event uses."""
+    """Return the part of a parameter that an event uses and that is no projection's weight or bias."""
     graph = parts.graph
-    for projection, part in places.items():
-        if name in projection.bias:
-            return part
     if event.op == "aten.convolution":
         return "attention"
     if graph.depth_attended.intersection(event.outputs):

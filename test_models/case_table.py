@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from census import strict_yaml
+from census.config import text_config
 from census.coverage import ModelType
 from census.errors import CensusError
 from census.golden import golden_path, read_golden
@@ -79,6 +80,11 @@ class Case:
 
         config: PretrainedConfig = CONFIG_MAPPING[self.model_type](**copy.deepcopy(dict(self.config)))
         return config
+
+    @functools.cached_property
+    def keys(self) -> frozenset[str]:
+        """What a table may know the case by: its name, its model type, the type of its language model."""
+        return frozenset({self.name, self.model_type, text_config(self.config_object).model_type})
 
     @functools.cached_property
     def config_object(self) -> PretrainedConfig:

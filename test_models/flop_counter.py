@@ -38,10 +38,7 @@ _UNKNOWN = frozenset(
 
 
 class FlopCounter(TorchDispatchMode):
-    """Counts while it is entered and not resting, by operator.
-
-    On the meta device a number that is asked for is zero: no sequence is packed, no mask is whole.
-    """
+    """Counts while it is entered and not resting, by operator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,8 +49,6 @@ class FlopCounter(TorchDispatchMode):
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = func._schema.name
-        if name == "aten::_local_scalar_dense" and args[0].device.type == "meta":
-            return args[0].dtype.is_floating_point and 0.0
         result = func(*args, **(kwargs or {}))
         if self.resting:
             return result

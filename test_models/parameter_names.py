@@ -48,8 +48,8 @@ _BY_TYPE = {
     ),
     # A gated norm: the projections that gate it are the part's that takes it.
     "axk2": (("attention", r"input_layernorm\.mlp"), ("feed forward", r"post_attention_layernorm\.mlp")),
-    # One norm for every expert's output, in the latent width all share, and one before them.
-    "muse_spark": (("shared", r"experts\.post_expert_norm"), ("routed", r"pre_expert_norm")),
+    # One norm for every expert's output, in the latent width that all share.
+    "muse_spark": (("shared", r"experts\.post_expert_norm"),),
     # The number scales the weights of the routed and of the shared experts alike.
     "inkling_text": (("shared", r"gate\.global_scale"),),
     "inkling_mm_model": (("shared", r"gate\.global_scale"),),

@@ -142,3 +142,13 @@ def test_costs_are_printed_for_the_length_that_was_asked_for(capsys):
 def test_costs_of_no_tokens_are_refused(capsys):
     assert main(["show", "mixtral", "--costs", "--seq-length", "0"]) == 2
     assert "seq_length: expected a positive whole number, found 0" in capsys.readouterr().err
+
+
+def test_a_length_without_costs_is_refused_instead_of_ignored(capsys):
+    assert main(["show", "mixtral", "--seq-length", "8"]) == 2
+    assert "--seq-length: expected --costs beside it" in capsys.readouterr().err
+
+
+def test_costs_as_a_table_say_how_each_part_grows(capsys):
+    main(["show", "mixtral", "--costs", "--format", "table"])
+    assert re.search(r"^  scores +[\d,]+  linear in the sequence length for each token", capsys.readouterr().out, re.M)

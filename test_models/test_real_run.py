@@ -15,6 +15,7 @@ import pytest
 from census import measure
 from test_models import real_run
 from test_models.case_table import CASES
+from test_models.differences import OWN_REACH
 from test_models.narrow import copied_cases, golden_of, kinds_in_order, narrow, runs_as_it_is
 
 LAST = real_run.LENGTH - 1
@@ -52,19 +53,6 @@ NO_REACH: dict[str, str] = {
     "prophetnet": "the predicting streams lie behind the main one in one tensor",
 }
 """By model type: why a layer's tensors do not tell how far a change reaches."""
-
-OWN_REACH: dict[str, tuple[int, str]] = {
-    "t5gemma": (
-        17,
-        "the encoder's windows look both ways and take in the token at their very distance, beside its own",
-    ),
-    "t5gemma2": (8, "the encoder's windows look both ways, half of the window to each side"),
-    "gpt_neo": (16, "local layers mask by a buffer of their own, which has no values in a census: it says full"),
-}
-"""By model type: tokens that some layer reaches back, itself included, other than census states; and why.
-
-Each is what the type's modeling file, or Transformers' mask function that it calls, makes of a window of 16.
-"""
 
 BY_BLOCKS: dict[str, str] = {
     "led": "local attention runs in blocks: linear in the sequence",

@@ -64,3 +64,11 @@ def test_a_tower_that_pads_its_windows_is_left_out_with_the_rows_that_are_too_ma
     # SAM's windows are rows of the batch that its heads are also in: 25 windows of 12 heads are no 300 heads.
     left_out = census_of("got-ocr-2.0").left_out["vision_config"]
     assert "found 4900 rows" in left_out
+
+
+def test_windows_that_divide_an_image_evenly_are_not_stated_as_heads():
+    # 28 x 28 patches in windows of 14: four windows of 12 heads are rows of one matmul, and no 48 heads.
+    config = CASES["got-ocr-2.0"].new_config()
+    config.vision_config.image_size, config.vision_config.window_size = 448, 14
+    left_out = measure(config, "default").left_out["vision_config"]
+    assert "found 48 of 64; census does not tell windows from heads" in left_out
