@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from pathlib import Path
@@ -64,6 +65,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 fixture,
                 [pytest.param(case, id=name, marks=pytest.mark.xdist_group(name)) for name, case in table.items()],
             )
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep what was imported and collected out of the garbage collector's rounds, and let it make them seldom.
+
+    A whole round looks at each of the modules, tests and measurements that a worker keeps to its end: it took longer
+    than the census of a small model, several times in each.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 10, 10)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from census.errors import AuditError, CensusError, KindError
-from census.kinds import KindCensus, attention_in, read_layer
+from census.kinds import KindCensus, attention_in, read_runs
 from census.measurement import forward, measure
 from census.op_counts import OpCounts
 from census.op_profile import OpProfile, load_op_profile
@@ -134,7 +134,7 @@ def audit_source(profile: OpProfile, config: PretrainedConfig, source: str) -> A
 
 def _in_part(profile: OpProfile, config: PretrainedConfig, source: str, reason: str) -> Audit:
     built, recording = forward(config)
-    read = {run: read_layer(built, recording, index, run) for index, run in reversed(recording.executions)}
+    read = read_runs(built, recording)
     kinds: dict[str, KindCensus] = {}
     unfit: dict[tuple[str, str], list[tuple[str, KindCensus]]] = {}
     for index, run in recording.executions:

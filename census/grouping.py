@@ -25,23 +25,27 @@ def parameter_shapes(layer: nn.Module) -> tuple[tuple[str, tuple[int, ...]], ...
 
 def layer_signatures(layers: Sequence[nn.Module]) -> tuple[Signature, ...]:
     """Return a signature for each layer; equal signatures are layers built the same."""
-    attributes = [_plain_attributes(layer) for layer in layers]
+    modules = [list(layer.named_modules()) for layer in layers]
+    attributes = [_plain_attributes(held) for held in modules]
     of_index = _index_attributes(attributes)
     return tuple(
         (
-            tuple((path, _class_name(module)) for path, module in layer.named_modules()),
-            parameter_shapes(layer),
-            tuple(item for item in own.items() if item[0] not in of_index),
+            tuple((path, _class_name(module), _shapes(module)) for path, module in held),
+            frozenset(item for item in own.items() if item[0] not in of_index),
         )
-        for layer, own in zip(layers, attributes, strict=True)
+        for held, own in zip(modules, attributes, strict=True)
     )
 
 
-def _plain_attributes(layer: nn.Module) -> dict[tuple[str, str], Hashable]:
+def _shapes(module: nn.Module) -> Hashable:
+    return tuple((name, None if held is None else tuple(held.shape)) for name, held in module._parameters.items())
+
+
+def _plain_attributes(modules: Sequence[tuple[str, nn.Module]]) -> dict[tuple[str, str], Hashable]:
     return {
         (path, name): _plain(value)
-        for path, module in layer.named_modules()
-        for name, value in sorted(vars(module).items())
+        for path, module in modules
+        for name, value in vars(module).items()
         if name not in _MODULE_STATE
     }
 

@@ -71,6 +71,11 @@ def read_layer(built: BuiltStack, recording: Recording, index: int, run: int) ->
     )
 
 
+def read_runs(built: BuiltStack, recording: Recording) -> dict[int, KindCensus]:
+    """Read every run once, as the layer that it is one of; those built the same need no reading of their own."""
+    return {run: read_layer(built, recording, ran.index, run) for run, ran in enumerate(recording.runs)}
+
+
 def attention_in(read: Mapping[int, KindCensus], run: int) -> str:
     """Return a layer's attention flavour in its stack, where one without positions is told apart from others."""
     attention = read[run].shape.attention

@@ -197,9 +197,9 @@ class _Session:
 
     def make_fake(self, mode: FakeTensorMode) -> None:
         """Replace the model's parameters and buffers by fake ones on the CPU, shared ones still shared."""
-        names = {
-            id(tensor): name for module in (self.built.model, *self.built.layers) for name, tensor in _held(module)
-        }
+        names: dict[int, str] = {}
+        for root in (self.built.model, *self.built.layers):
+            names.update(_names(root))
         fakes: dict[int, FakeTensor] = {}
         for module in self.built.model.modules():
             for tensors in (module._parameters, module._buffers):
@@ -305,9 +305,14 @@ class _Session:
         return result
 
 
-def _held(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from module.named_parameters()
-    yield from module.named_buffers()
+def _names(root: nn.Module) -> dict[int, str]:
+    """Return the first name of each parameter and buffer, by its identity."""
+    names: dict[int, str] = {}
+    for path, module in root.named_modules():
+        for held in (module._parameters, module._buffers):
+            for name, tensor in held.items():
+                names.setdefault(id(tensor), f"{path}.{name}" if path else name)
+    return names
 
 
 @contextmanager

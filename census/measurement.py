@@ -16,7 +16,16 @@ from census.counts import Fact
 from census.coverage import model_types
 from census.errors import CensusError, ConfigError
 from census.events import Recording
-from census.kinds import KindCensus, attention_in, beside, kind_spec, kinds_of_the_fitting, read_layer, with_details
+from census.kinds import (
+    KindCensus,
+    attention_in,
+    beside,
+    kind_spec,
+    kinds_of_the_fitting,
+    read_layer,
+    read_runs,
+    with_details,
+)
 from census.listening import record
 from census.op_profile import OpProfile, infer_arch, load_op_profile, named_arch
 from census.spec import ModelSpec, fold_layers
@@ -179,7 +188,7 @@ def measurement_of(
     with _LOCK:
         built, recording = forward(config, seq_length, batch)
         tower, vision, left_out = _towers(config)
-    read = {run: read_layer(built, recording, index, run) for index, run in reversed(recording.executions)}
+    read = read_runs(built, recording)
     attention = tuple(attention_in(read, run) for _, run in recording.executions)
     profile, stack, kinds = kinds_of_the_fitting(profiles, decided, built, recording, read, attention)
     stated = beside(profile, built, recording, stack, read)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from census import strict_yaml
 from census.errors import AuditError, KindError
-from census.kinds import KindCensus, attention_in, kinds_of_the_fitting, read_layer
+from census.kinds import KindCensus, attention_in, kinds_of_the_fitting, read_runs
 from census.measurement import forward
 from census.op_profile import parse_op_profile
 from census.shapes import LayerShape, difference
@@ -42,7 +42,7 @@ def draft_profile(config: PretrainedConfig, source: str) -> str:
         BuildError, UnknownPartError: the model could not be measured.
     """
     built, recording = forward(config)
-    read = {run: read_layer(built, recording, index, run) for index, run in reversed(recording.executions)}
+    read = read_runs(built, recording)
     attention = [attention_in(read, run) for _, run in recording.executions]
     found: dict[tuple[str, str, int], _Layers] = {}
     for flavour, (index, run) in zip(attention, recording.executions, strict=True):

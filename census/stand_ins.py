@@ -34,9 +34,13 @@ def standing_in(model: nn.Module, recorder: Recorder) -> Iterator[None]:
                 if stand_in is not None:
                     put_back.append((file, name, held))
                     setattr(file, name, stand_in)
+        of_classes: dict[type, list[str]] = {}
         for module in model.modules():
-            for name in {*vars(module), *table}:
-                stand_in = _stand_in_for(table, getattr(module, name, None), recorder)
+            kind = type(module)
+            if kind not in of_classes:
+                of_classes[kind] = [name for name in table if hasattr(kind, name)]
+            for name in dict.fromkeys((*vars(module), *of_classes[kind])):
+                stand_in = _stand_in_for(table, getattr(module, name), recorder)
                 if stand_in is not None:
                     setattr(module, name, stand_in)
         yield

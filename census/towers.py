@@ -16,7 +16,7 @@ from census.build import BuiltStack, build_tower
 from census.counts import Fact
 from census.errors import UnknownPartError
 from census.events import Recording
-from census.kinds import KindCensus, attention_in, beside, kind_spec, kinds_of_the_fitting, read_layer, with_details
+from census.kinds import KindCensus, attention_in, beside, kind_spec, kinds_of_the_fitting, read_runs, with_details
 from census.listening import hear
 from census.op_profile import load_op_profile
 from census.spec import fold_layers
@@ -92,7 +92,7 @@ def read_tower(config: PretrainedConfig, tower: PretrainedConfig) -> TowerReadin
     built = build_tower(config, tower)
     with patch.object(fake_tensor, "CONSTANT_NUMEL_LIMIT", _KNOWN_VALUES):
         recording = hear(built, lambda: _image(built))
-    read = {run: read_layer(built, recording, index, run) for index, run in reversed(recording.executions)}
+    read = read_runs(built, recording)
     for index, run in recording.executions:
         _require_heads(built.paths[index], read[run])
     attention = [attention_in(read, run) for _, run in recording.executions]

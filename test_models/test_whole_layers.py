@@ -6,7 +6,7 @@ tells a norm of keys that is built and not called from one that is.
 
 import pytest
 
-from census.kinds import read_layer
+from census.kinds import read_runs
 from census.measurement import forward
 from test_models.case_table import MEASURED
 
@@ -61,7 +61,7 @@ def test_every_parameter_of_a_layer_is_in_what_ran(small):
 def test_a_layer_that_runs_itself_states_what_its_representative_does(small):
     def read(every_layer):
         built, recording = forward(small.new_config(), every_layer=every_layer)
-        layers = {run: read_layer(built, recording, index, run) for index, run in reversed(recording.executions)}
+        layers = read_runs(built, recording)
         return [
             (index, {**layers[run].ops, **layers[run].dims, **layers[run].details})
             for index, run in recording.executions
