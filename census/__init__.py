@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         KindError,
         ModelSpecError,
         ProfileError,
+        ReportError,
         UnknownPartError,
     )
     from census.kinds import KindCensus
@@ -38,7 +39,7 @@ _MODULES = {
     "costs": ("cache_bytes", "flops", "parameters"),
     "errors": (
         "AuditError", "BuildError", "CensusError", "ComparisonError", "ConfigError", "FieldError", "GoldenError",
-        "KindError", "ModelSpecError", "ProfileError", "UnknownPartError",
+        "KindError", "ModelSpecError", "ProfileError", "ReportError", "UnknownPartError",
     ),
     "shapes": ("LayerShape", "layer_shape"),
     "kinds": ("KindCensus",),
@@ -71,6 +72,7 @@ __all__ = [
     "OpProfile",
     "OutsideSpec",
     "ProfileError",
+    "ReportError",
     "UnknownPartError",
     "VisionSpec",
     "audit_rows",

@@ -1,4 +1,4 @@
-"""The command `census`: show, explain, audit, diff, resolve, list, draft. Data goes to stdout, all else to stderr."""
+"""The command `census`: show, explain, audit, diff, resolve, list, draft, report. Data goes to stdout, all else to stderr."""
 
 from __future__ import annotations
 
@@ -94,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_resolve(commands)
     _add_list(commands)
     _add_draft(commands)
+    _add_report(commands)
     return parser
 
 
@@ -244,6 +245,24 @@ def _add_draft(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("model_type", metavar="TYPE", help="a model type of Transformers")
     parser.set_defaults(run=_draft)
+
+
+def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "report",
+        "write a static site of the goldens: an index, a page a model, the profiles beside them",
+        "census report -o census-report",
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("census-report"), metavar="DIR",
+        help="the folder to write, new or a former report; census-report if left out",
+    )  # fmt: skip
+    parser.add_argument(
+        "--golden-specs", type=Path, default=Path("golden_specs"), metavar="DIR",
+        help="the goldens' folder; golden_specs if left out",
+    )  # fmt: skip
+    parser.set_defaults(run=_report)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -410,4 +429,13 @@ def _draft(options: argparse.Namespace) -> int:
     from census.draft import draft_case
 
     print(draft_case(options.model_type))
+    return AGREES
+
+
+def _report(options: argparse.Namespace) -> int:
+    from census.report import build_report
+
+    report = build_report(options.golden_specs, options.output)
+    print(report.index)
+    print(f"census: {report.models} models", file=sys.stderr)
     return AGREES

@@ -48,3 +48,7 @@ class ComparisonError(CensusError):
 
 class GoldenError(CensusError):
     """A golden file is broken, missing, or has no case."""
+
+
+class ReportError(CensusError):
+    """A report cannot be built: no goldens, nothing to draw with, or a folder that is none of its own."""
