@@ -1,4 +1,7 @@
-"""The command `census`: show, explain, audit, diff, resolve, list, draft, report. Data goes to stdout, all else to stderr."""
+"""The command `census`: show, explain, audit, diff, resolve, list, draft, report.
+
+Data goes to stdout, all else to stderr.
+"""
 
 from __future__ import annotations
 

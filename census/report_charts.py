@@ -63,8 +63,7 @@ def pygal_here() -> ModuleType:
         import pygal
     except ImportError as error:
         raise ReportError(
-            f"census report: expected pygal, which draws its charts, found none ({error}); "
-            f"pip install 'census[report]'"
+            f"census report: expected pygal, which draws its charts, found none ({error}); pip install 'census[report]'"
         ) from error
     module: ModuleType = pygal
     return module
@@ -106,9 +105,10 @@ def draw(
         css=[],
         margin=4,
         margin_right=14,
-        style=pygal.style.Style(label_font_size=14, major_label_font_size=14, font_family="sans-serif"),
+        # The room that labels need where the page is narrow and writes them larger.
+        style=pygal.style.Style(label_font_size=17, major_label_font_size=17, font_family="sans-serif"),
         x_labels=[{"label": tokens(length), "value": length} for length in lengths[::3]],
-        y_labels=[{"label": number(mark), "value": mark} for mark in _marks(bottom, top, unit)],
+        y_labels=[{"label": number(mark).replace(".0", ""), "value": mark} for mark in _marks(bottom, top, unit)],
     )
     for name, values in curves.items():
         chart.add(name, list(zip(lengths, values, strict=True)))

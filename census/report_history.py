@@ -36,7 +36,9 @@ def read_history(root: Path) -> History:
     """Return the commits of the goldens below a folder, asking git once for all of them."""
     shallow = _git(root, "rev-parse", "--is-shallow-repository")
     if shallow is None:
-        return History(absent="The goldens do not stand in a checkout that git can read, so their history is not known.")
+        return History(
+            absent="The goldens do not stand in a checkout that git can read, so their history is not known."
+        )
     if shallow.strip() == "true":
         return History(absent="The checkout holds only the newest commits, so the history of its goldens is not known.")
     log = _git(root, "log", "--format=%x1e%cs%x1f%s", "--name-only", "--no-renames", "--relative", "-z", "--", ".")

@@ -16,10 +16,9 @@ from census import strict_yaml
 from census.costs import LAWS, PINNED_LENGTH, cache_bytes, flops
 from census.errors import ReportError
 from census.golden import Golden
-from census.op_counts import OPS
 from census.report_charts import Chart, draw
 from census.report_history import Commit
-from census.report_numbers import operations, places, rounded, share, size
+from census.report_numbers import operations, places, share, size
 from census.spec import ModelSpec
 from census.table import folded_stack
 
@@ -134,7 +133,9 @@ class Tower:
         """Places in the stack to be named below its picture: the first, the last, and round ones between them."""
         last = len(self.stack) - 1
         step = next(step for step in (1, 2, 5, 10, 20, 50, 100, 500) if last < 8 * step or step == 500)
-        return [place for place in range(0, last + 1, step) if place == 0 or last - place > step // 2] + [last] * (last > 0)
+        return [place for place in range(0, last + 1, step) if place == 0 or last - place > step // 2] + [last] * (
+            last > 0
+        )
 
     @property
     def ops(self) -> list[tuple[Lane, Mapping[str, int]]]:
@@ -157,9 +158,7 @@ class Tower:
     def weights(self) -> list[tuple[Lane, str, str]]:
         """The weights of each part of each kind, as text; of layers that have others, with their places."""
         return [
-            (lane, name, text)
-            for lane in self.lanes
-            for name, text in _weights(self.spec["kinds"].get(lane.kind, {}))
+            (lane, name, text) for lane in self.lanes for name, text in _weights(self.spec["kinds"].get(lane.kind, {}))
         ]
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 _NARROW = "\u00a0"
 """Keeps a number and its unit on one line."""
 
-_DECIMAL = ("", "K", "M", "B", "T", "Qa", "Qi", "Sx")
-"""Thousands, as the sizes of models are told: 671.0 B is 671 thousand millions. Above a thousand T: 10^15, 10^18, 10^21."""
+_DECIMAL = ("", "K", "M", "B", "T")
+"""Powers of a thousand, as the sizes of models are told: 671.0 B is 671 thousand millions."""
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -53,11 +53,11 @@ def share(part: int, whole: int) -> str:
 
 
 def places(numbers: Sequence[int]) -> str:
-    """Return places in a stack with consecutive ones merged: `0 to 2, 5, 7 to 9`; `every 4th, 3 to 47` where it is so."""
+    """Return places in a stack, consecutive ones merged: `0 to 2, 5`; `every 4th, 3 to 47` where one step leads on."""
     steps = {after - before for before, after in itertools.pairwise(numbers)}
     if len(numbers) > 2 and len(steps) == 1 and steps != {1}:
         step = steps.pop()
-        return f"every {step}{ {2: 'nd', 3: 'rd'}.get(step, 'th')}, {numbers[0]} to {numbers[-1]}"
+        return f"every {step}{ {2: 'nd', 3: 'rd'}.get(step, 'th') }, {numbers[0]} to {numbers[-1]}"
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][-1] + 1:
