@@ -20,10 +20,11 @@ from census.report_audit import audited_families
 from census.report_charts import pygal_here
 from census.report_history import read_history
 from census.report_model import ROUTES, Page, read_facts
-from census.report_numbers import exact, operations, rounded, size, tokens
+from census.report_numbers import exact, operations, rounded, size
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 _TEMPLATES = Path(__file__).parent / "site"
 _COPIED = ("style.css", "index.js")
@@ -154,7 +155,7 @@ def _site() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     site.filters |= {
-        "rounded": rounded, "exact": exact, "size": size, "operations": operations, "tokens": tokens,
+        "rounded": rounded, "exact": exact, "size": size, "operations": operations, "breakable": _breakable,
     }  # fmt: skip
     site.globals |= {
         "OPS": OPS, "OP_MEANINGS": _op_meanings(), "ROUTES": ROUTES, "versions": _versions(),
@@ -166,6 +167,13 @@ def _site() -> Environment:
 def _op_meanings() -> Mapping[str, str]:
     """Return what each op counts, as `OpCounts` says it; nothing where Python strips its documentation."""
     return dict(re.findall(r"^ +(\w+): (.+)\.$", OpCounts.__doc__ or "", re.MULTILINE))
+
+
+def _breakable(name: str) -> Markup:
+    """Return a field's name such that a narrow page breaks it after its underscores."""
+    from markupsafe import Markup, escape
+
+    return escape(name).replace("_", Markup("_<wbr>"))
 
 
 def _versions() -> str:

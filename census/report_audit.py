@@ -10,6 +10,9 @@ from census.op_counts import OPS
 from census.op_profile import LayerKind, OpProfile, known_archs, load_op_profile
 from census.report_model import Page
 
+VISION = "vision"
+"""The family of vision towers, which models of other families have."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -49,6 +52,11 @@ class AuditedFamily:
     models: int
 
     @property
+    def in_index(self) -> bool:
+        """Whether the index knows the family: not where it has no model, nor where it is that of vision towers."""
+        return self.models > 0 and self.profile.arch != VISION
+
+    @property
     def agree(self) -> int:
         """How many ops of kinds with layers are as stated, in every model."""
         return sum(not kind.differs(op) for kind in self.kinds if kind.pages for op in OPS)
@@ -77,7 +85,7 @@ def audited_families(pages: Sequence[Page]) -> list[AuditedFamily]:
 def _measured(arch: str, pages: Sequence[Page]) -> Iterator[tuple[Page, Mapping[str, Any]]]:
     """Yield the models of a family, each with the op vectors of the kinds that it has layers of."""
     for page in pages:
-        tower = page.vision if arch == "vision" else page.tower if page.golden.spec["arch"] == arch else None
+        tower = page.vision if arch == VISION else page.tower if page.golden.spec["arch"] == arch else None
         if tower is not None:
             yield page, {lane.kind: ops for lane, ops in tower.ops}
 

@@ -65,7 +65,11 @@ function keep() {
 
 function take() {
   const state = new URLSearchParams(location.hash.slice(1));
-  for (const field of FIELDS) form[field].value = state.get(field) ?? "";
+  for (const field of FIELDS) {
+    form[field].value = state.get(field) ?? "";
+    // What is in no list is not chosen: a list left blank would say nothing of why.
+    if (form[field].selectedIndex === -1) form[field].value = "";
+  }
   const sorted = state.get("sort") ?? FIRST;
   const key = sorted.replace(/^-/, "");
   order = buttonOf(key) ? { key, descending: sorted.startsWith("-") } : { key: FIRST, descending: false };
