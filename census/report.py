@@ -84,13 +84,15 @@ def _take_place(built: Path, folder: Path) -> None:
     old = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
         folder.rename(old)
-        try:
-            built.rename(folder)
-        except BaseException:
-            old.rename(folder)
-            raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        old.rmdir()
+        raise
+    try:
+        built.rename(folder)
+    except BaseException:
+        old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def read_pages(root: Path) -> list[Page]:

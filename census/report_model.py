@@ -396,7 +396,11 @@ def read_facts(root: Path) -> dict[str, Facts]:
     """
     found: dict[str, Facts] = {}
     for file in sorted((root.absolute().parent / "test_models" / "cases").glob("*.yaml")):
-        entries = strict_yaml.load(file.read_text(encoding="utf-8"), str(file), ReportError)
+        try:
+            text = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ReportError(f"{file}: expected a file of cases, found {error}; correct the file") from error
+        entries = strict_yaml.load(text, str(file), ReportError)
         if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
             raise ReportError(f"{file}: expected a mapping of cases, found something else; correct the file")
         for name, entry in entries.items():

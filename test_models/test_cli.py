@@ -111,7 +111,7 @@ def test_debug_shows_the_traceback(config_file):
         main(["show", "no_such_type", "--debug"])
 
 
-@pytest.mark.parametrize("command", ["show", "explain", "audit", "diff", "resolve"])
+@pytest.mark.parametrize("command", ["show", "explain", "audit", "diff", "resolve", "report"])
 def test_the_help_of_every_command_has_an_example(command, capsys):
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])

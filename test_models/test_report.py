@@ -18,6 +18,7 @@ from census.cli import main
 from census.errors import GoldenError, ReportError
 from census.golden import golden_text, read_golden
 from census.report import MARKER, build_report
+from census.report_history import read_history
 from census.report_model import ROUTES
 from census.report_numbers import operations, places, rounded, share, size
 
@@ -245,6 +246,26 @@ def test_a_build_that_fails_leaves_the_former_report(goldens, tmp_path, monkeypa
     assert [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*")] == ["site", f"site/{MARKER}"]
 
 
+def test_where_the_new_report_cannot_take_its_place_the_former_one_keeps_it(goldens, tmp_path, monkeypatch):
+    folder = tmp_path / "site"
+    build_report(goldens, folder)
+    before = sorted(tmp_path.rglob("*"))
+    rename = Path.rename
+
+    def refused(path, target):
+        if target == folder and not moved:
+            moved.append(folder)
+            raise OSError("no")
+        return rename(path, target)
+
+    moved = []
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(ReportError, match="nothing was changed"):
+        build_report(goldens, folder)
+    assert moved
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_folder_without_goldens_is_refused_with_what_to_type(tmp_path, capsys):
     assert main(["report", "-o", str(tmp_path / "site"), "--golden-specs", str(tmp_path)]) == 2
     assert capsys.readouterr().err == (
@@ -293,6 +314,19 @@ def test_the_commits_of_a_golden_are_those_that_git_has(goldens, tmp_path):
         assert '<time datetime="2026-01-02">2026-01-02</time> Pin T5 &lt;and&gt; one with a hostile name</li>' in text
         assert "Not shown" not in text
     assert "Git knows no commit of this golden yet." in page(tmp_path / "site", "llama/llama-3.1-405b").text
+
+
+def test_a_checkout_of_the_newest_commits_alone_has_no_history(tmp_path):
+    def git(*arguments):
+        who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q", "whole")
+    for subject in ("one", "two"):
+        git("-C", "whole", "commit", "-q", "--allow-empty", "-m", subject)
+    git("clone", "-q", "--depth", "1", (tmp_path / "whole").as_uri(), "newest")
+    assert "holds only the newest commits" in read_history(tmp_path / "newest").absent
+    assert read_history(tmp_path / "whole").absent == ""
 
 
 def test_goldens_outside_of_a_checkout_have_no_history_and_the_page_says_so(report):
