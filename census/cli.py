@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from census.errors import CensusError, ConfigError
+from census.terminal import fitted_tables, progress
 
 AGREES, DIFFERS, FAILED = 0, 1, 2
 """Exit codes: stated and measured agree; they differ; something could not be read or measured."""
@@ -42,8 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     options = _parser().parse_args(arguments)
     try:
-        with warnings.catch_warnings():
-            _quiet(options.debug)
+        with warnings.catch_warnings(), fitted_tables():
+            _quiet(options.debug, options.quiet)
             code: int = options.run(options)
         sys.stdout.flush()
     except CensusError as error:
@@ -58,12 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _quiet(debug: bool) -> None:
-    """Let through census's own warnings, one line each, and what libraries say only in debugging."""
+def _quiet(debug: bool, quiet: bool) -> None:
+    """Let through census's own warnings, one line each, unless quiet, and what libraries say only in debugging."""
     if debug:
         return
     warnings.simplefilter("ignore")
-    warnings.filterwarnings("default", module=r"census\.")
+    if not quiet:
+        warnings.filterwarnings("default", module=r"census\.")
     warnings.showwarning = _show_warning
     # Both libraries set their level by these when they are imported, which has not happened yet.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -79,6 +81,12 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     print(f"census: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+def _note(options: argparse.Namespace, text: str) -> None:
+    """Say on stderr what is worth knowing and no error."""
+    if not options.quiet:
+        print(f"census: {text}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -120,6 +128,7 @@ def _command(
         epilog=f"example: {example}",
     )
     parser.add_argument("--debug", action="store_true", help="show tracebacks and what the libraries say")
+    parser.add_argument("--quiet", action="store_true", help="say nothing on stderr but errors")
     return parser
 
 
@@ -278,7 +287,7 @@ def _show(options: argparse.Namespace) -> int:
         raise ConfigError("--seq-length: expected --costs beside it, found none; add --costs, or leave both out")
     census = measure(load_config(options.source), options.arch, options.name or _name(options.source))
     for part, reason in census.left_out.items():
-        print(f"census: {part} is left out: {' '.join(reason.split())}", file=sys.stderr)
+        _note(options, f"{part} is left out: {' '.join(reason.split())}")
     if options.costs:
         tokens = PINNED_LENGTH if options.seq_length is None else options.seq_length
         print(_costs(census.spec, tokens, options.format))
@@ -367,13 +376,16 @@ def _audit(options: argparse.Namespace) -> int:
 
     files = profile_files(options.profile) if options.profile else []
     named = {source: _name(source) or source for source in options.sources}
-    audits = audit_sources(audited_sources(named, files, options.all_cases), files, failed)
+    sources = audited_sources(named, files, options.all_cases)
+    # What is measured and printed for a debugger is not to be drawn over.
+    with progress(sources, shown=not options.quiet and not options.debug) as moving:
+        audits = audit_sources(moving, files, failed)
     text = audit_text(audits, options.format)
     if text:
         print(text)
     if options.fix:
         for path, counts in fix_profiles(audits).items():
-            print(f"census: {path}: {counts} counts written", file=sys.stderr)
+            _note(options, f"{path}: {counts} counts written")
         return code
     return code or (DIFFERS if any(audit.differing for audit in audits) else AGREES)
 
@@ -424,7 +436,7 @@ def _list(options: argparse.Namespace) -> int:
     ]
     print("\n".join((markdown if options.format == "markdown" else columns)([header, *rows])))
     for name, (measured, known) in totals(types).items():
-        print(f"census: {name}: {measured} of {known} types measured", file=sys.stderr)
+        _note(options, f"{name}: {measured} of {known} types measured")
     return AGREES
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from census.spec import fold_layers
@@ -52,12 +54,32 @@ def _text(value: object) -> str:
 
 
 def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows of cells as lines, indented, every column but the last padded to one width."""
+    """Return rows of cells as lines, indented, every column but the last padded to one width.
+
+    Inside `laid_out_by` they are what that says.
+    """
+    return _LAYOUT.get()(rows)
+
+
+@contextlib.contextmanager
+def laid_out_by(layout: Callable[[Sequence[tuple[str, ...]]], list[str]]) -> Iterator[None]:
+    """Lay out the columns made inside in another way."""
+    before = _LAYOUT.set(layout)
+    try:
+        yield
+    finally:
+        _LAYOUT.reset(before)
+
+
+def _plain_columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     return [
         "  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)), row[-1]])
         for row in rows
     ]
+
+
+_LAYOUT: ContextVar[Callable[[Sequence[tuple[str, ...]]], list[str]]] = ContextVar("layout", default=_plain_columns)
 
 
 def markdown(rows: Sequence[tuple[str, ...]]) -> list[str]:
