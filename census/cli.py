@@ -1,7 +1,4 @@
-"""The command `census`: show, explain, audit, diff, resolve, list, draft, report.
-
-Data goes to stdout, all else to stderr.
-"""
+"""The command `census` and its subcommands. Data goes to stdout, all else to stderr."""
 
 from __future__ import annotations
 
@@ -106,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_list(commands)
     _add_draft(commands)
     _add_report(commands)
+    _add_completion(commands)
     return parser
 
 
@@ -275,6 +273,17 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         help="the goldens' folder; golden_specs if left out",
     )  # fmt: skip
     parser.set_defaults(run=_report)
+
+
+def _add_completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "completion",
+        "print the script by which a shell completes census's commands, options, model types and families",
+        "census completion bash > ~/.local/share/bash-completion/completions/census",
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+    parser.set_defaults(run=_completion)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -452,5 +461,12 @@ def _report(options: argparse.Namespace) -> int:
 
     report = build_report(options.golden_specs, options.output)
     print(report.index)
-    print(f"census: {report.models} models", file=sys.stderr)
+    _note(options, f"{report.models} models")
+    return AGREES
+
+
+def _completion(options: argparse.Namespace) -> int:
+    from census.completion import completion_script
+
+    print(completion_script(_parser(), options.shell))
     return AGREES
