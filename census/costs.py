@@ -47,7 +47,13 @@ def parameters(spec: ModelSpec | Mapping[str, object]) -> dict[str, int]:
         unused += _unused_biases(layer)
         found.update(layer.other_parameters)
     for kind in (spec.kinds or {}).values():
-        found.subtract(kind.tied_parameters or {})
+        tied_parameters = kind.tied_parameters or {}
+        found.subtract(tied_parameters)
+        # What an earlier layer holds is not chosen there already.
+        for part, elements in tied_parameters.items():
+            matrices = (kind.projections or {}).get(part, ())
+            of_layer = sum(_held(matrix) for matrix in matrices)
+            unused -= elements * sum(_unused(matrix) for matrix in matrices) // max(of_layer, 1)
         found["idle"] += kind.idle_parameters or 0
     outside = spec.outside
     assert outside is not None, "checked"

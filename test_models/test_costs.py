@@ -1,12 +1,16 @@
 """Costs of a spec that does not say what they are computed from are refused, never counted as none."""
 
 import copy
+from pathlib import Path
 
 import pytest
 
 from census import ModelSpecError
 from census.costs import cache_bytes, flops, parameters
+from census.golden import golden_path, read_golden
 from test_models.families import FAMILIES
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -57,3 +61,10 @@ def test_experts_in_modules_of_their_own_hold_as_many_matrices_as_there_are():
     stated = census_of("nllb-moe-encoder-decoder").spec["kinds"]["decoder_moe"]
     assert stated["projections"]["routed"] == [[64, 128, 4, 2], [128, 64, 4, 2]]
     assert stated["other_parameters"]["routed"] == 4 * (128 + 64)
+
+
+def test_experts_that_a_looped_layer_takes_from_an_earlier_one_are_left_out_of_the_active_parameters_once():
+    golden = read_golden(golden_path(ROOT / "golden_specs", "inkling2_loop", "inkling2_loop-language"))
+    stated = parameters(golden.spec)
+    # 8 of 128 experts run for a token; everything else does.
+    assert stated["active"] == stated["total"] - stated["routed"] * 120 // 128
