@@ -104,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_draft(commands)
     _add_report(commands)
     _add_completion(commands)
+    _add_schema(commands)
     return parser
 
 
@@ -284,6 +285,17 @@ def _add_completion(commands: argparse._SubParsersAction[argparse.ArgumentParser
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     parser.set_defaults(run=_completion)
+
+
+def _add_schema(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "schema",
+        "print the JSON Schema of a spec, a golden or an op profile, for editors and other languages",
+        "census schema profile > profile.schema.json",
+    )
+    parser.add_argument("form", choices=("spec", "golden", "profile"), help="what the schema is of")
+    parser.set_defaults(run=_schema)
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -469,4 +481,11 @@ def _completion(options: argparse.Namespace) -> int:
     from census.completion import completion_script
 
     print(completion_script(_parser(), options.shell))
+    return AGREES
+
+
+def _schema(options: argparse.Namespace) -> int:
+    from census.schema import schemas
+
+    print(json.dumps(schemas()[options.form], indent=1))
     return AGREES

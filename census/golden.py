@@ -16,8 +16,9 @@ from typing import Any
 
 from census import strict_yaml
 from census.costs import pinned_costs
-from census.errors import GoldenError
+from census.errors import GoldenError, ModelSpecError
 from census.spec import ModelSpec, readable_spec
+from census.spec_rules import check_at_least, check_text, read_list, read_mapping
 
 _HEADER = "# Measured by census, for a person to review. Never edited by hand: pytest --update-golden\n"
 _KEYS = ("case", "model_type", "measured_with", "vouched_for_by", "costs", "spec")
@@ -78,8 +79,25 @@ def read_golden(path: Path) -> Golden:
         raise GoldenError(
             f"{path}: expected the keys {', '.join(_KEYS)}, found {found}; pytest --update-golden rewrites it"
         )
+    _check(data, path)
     spec = ModelSpec.from_dict(data["spec"], where=f"{path}: spec").to_dict()
     return Golden(**{**data, "spec": spec})
+
+
+def _check(data: Mapping[str, Any], path: Path) -> None:
+    """Refuse what stands beside the spec and is not of its type."""
+    try:
+        for field in ("case", "model_type"):
+            check_text(field, data[field])
+        for name, version in read_mapping(data["measured_with"], "measured_with").items():
+            check_text(f"measured_with.{name}", version)
+        for place, route in enumerate(read_list(data["vouched_for_by"], "vouched_for_by")):
+            check_text(f"vouched_for_by[{place}]", route)
+        for name, parts in read_mapping(data["costs"], "costs").items():
+            for part, cost in read_mapping(parts, f"costs.{name}").items():
+                check_at_least(0, f"costs.{name}.{part}", cost)
+    except ModelSpecError as error:
+        raise GoldenError(f"{path}: {error}; pytest --update-golden rewrites it") from None
 
 
 def write_golden(path: Path, golden: Golden) -> None:

@@ -236,10 +236,15 @@ def _kind(name: str, data: object, where: str) -> LayerKind:
         raise ProfileError(str(error)) from error
     flavours = {field: str(stated[field]) for field in ("attention", "ffn") if field in stated}
     norms = stated.get("norms")
-    if norms is not None and norms != ops["normOp"]:
+    # A bool equals a number and is no count.
+    if "norms" in stated and (type(norms) is not int or norms != ops["normOp"]):
         raise ProfileError(f"{where}: norms: expected the kind's normOp, {ops['normOp']}, found {norms!r}; correct one")
     return LayerKind(
-        name, ops, **flavours, norms=norms, optional=_names(stated.get("optional", []), f"{where}: optional")
+        name,
+        ops,
+        **flavours,
+        norms=ops["normOp"] if "norms" in stated else None,
+        optional=_names(stated.get("optional", []), f"{where}: optional"),
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _Read = TypeVar("_Read", bound="DataclassInstance")
 
-_MAY_BE_ZERO = frozenset({"num_shared_experts", "first_k_dense_replace", "layer_norms", "mtp_depth"})
+MAY_BE_ZERO = frozenset({"num_shared_experts", "first_k_dense_replace", "layer_norms", "mtp_depth"})
 """Numbers of which zero says "looked, and there is none". A width, a head or a layer is never zero."""
 
 _LATENT_HEADS = ("qk_nope_head_dim", "v_head_dim")
@@ -110,7 +110,7 @@ def check_flag(path: str, value: object) -> None:
 
 def check_number(path: str, value: object) -> None:
     """Refuse what is no whole number, or too small for its field."""
-    check_at_least(0 if path in _MAY_BE_ZERO else 1, path, value)
+    check_at_least(0 if path in MAY_BE_ZERO else 1, path, value)
 
 
 def check_at_least(least: int, path: str, value: object) -> None:
