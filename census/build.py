@@ -23,6 +23,7 @@ from transformers import (
 from transformers.initialization import no_init_weights
 
 from census.config import text_config
+from census.config_file import check_sizes
 from census.errors import BuildError
 from census.kernels import IMPLEMENTATION, attention_interface
 
@@ -78,8 +79,10 @@ def build(config: PretrainedConfig) -> BuiltModel:
     storage, not structure, and census runs no code that comes with a config.
 
     Raises:
+        ConfigError: the config states more layers, experts or width than census builds.
         BuildError: Transformers has no class for the config or refused it, or no layer stack was found.
     """
+    check_sizes(vars(config), config.model_type)
     builds, own = _class_and_config(config)
     with ExitStack() as stack:
         stack.enter_context(unchanged_globals())

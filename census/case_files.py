@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from census import strict_yaml
+from census.bounds import MAX_YAML_BYTES, read_text
 from census.errors import AuditError
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ def cases_here(archs: set[str]) -> dict[str, Callable[[], PretrainedConfig]]:
         )
     cases: dict[str, Callable[[], PretrainedConfig]] = {}
     for file in files:
-        entries = strict_yaml.load(file.read_text(encoding="utf-8"), str(file), AuditError)
-        assert isinstance(entries, dict), "a file of cases is a mapping of them"
+        text = read_text(file, MAX_YAML_BYTES, AuditError, "cases", "correct the file")
+        entries = strict_yaml.load(text, str(file), AuditError)
+        if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
+            raise AuditError(f"{file}: expected a mapping of cases, found another form; correct the file")
         cases |= {name: functools.partial(_config, entry) for name, entry in entries.items() if _is_of(archs, entry)}
     if not cases:
         raise AuditError(

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from census import strict_yaml
+from census.bounds import MAX_CONFIG_BYTES, MAX_YAML_BYTES, is_file, read_text
+from census.config_file import json_data
 from census.costs import pinned_costs
 from census.errors import ComparisonError
 from census.golden import read_golden
@@ -19,8 +21,6 @@ from census.table import columns, markdown
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
-
-_MAX_BYTES = 8 * 1024 * 1024
 
 COMPARED = (
     "a model, a golden or a spec is compared with another of them by all its fields, a profile with a profile by its "
@@ -53,7 +53,7 @@ def read_compared(source: str) -> Compared:
         ComparisonError: it is a file that holds none of the things that are compared.
         CensusError: it says what it is and is broken.
     """
-    if os.path.isfile(source):
+    if is_file(source):
         return _of_file(source)
     if source in known_archs() and not os.path.exists(source):
         from transformers import CONFIG_MAPPING
@@ -76,6 +76,8 @@ def _of_file(source: str) -> Compared:
         if isinstance(data.get("model"), Mapping):
             # A train.yaml's model section.
             data = data["model"].get("config_overrides", data)
+            if not isinstance(data, Mapping):
+                data = {}
         for marks, read in _FILES:
             if marks <= data.keys():
                 return read(source, data)
@@ -86,14 +88,13 @@ def _of_file(source: str) -> Compared:
 
 
 def _data(path: Path) -> Any:
+    most = MAX_CONFIG_BYTES if path.suffix == ".json" else MAX_YAML_BYTES
+    text = read_text(path, most, ComparisonError, "a file", "pass another file")
+    if path.suffix != ".json":
+        return strict_yaml.load(text, str(path), ComparisonError)
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ComparisonError(f"{path}: expected at most {_MAX_BYTES} bytes, found more; pass another file")
-        text = path.read_text(encoding="utf-8-sig")
-        return json.loads(text) if path.suffix == ".json" else strict_yaml.load(text, str(path), ComparisonError)
-    except (OSError, UnicodeDecodeError, RecursionError) as error:
-        raise ComparisonError(f"{path}: expected a text file, found {error}; correct the file") from error
-    except json.JSONDecodeError as error:
+        return json_data(text)
+    except (RecursionError, ValueError) as error:
         raise ComparisonError(f"{path}: expected JSON, found {error}; correct the file") from error
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from census.bounds import quoted
 from census.config_file import read_config_file
 from census.errors import ConfigError
 
@@ -47,7 +48,7 @@ def load_config(source: str | os.PathLike[str]) -> PreTrainedConfig:
         config.name_or_path = name
         return config
     raise ConfigError(
-        f"{name or 'source'}: expected a config.json, a folder that holds one, a model type or a hub id "
+        f"{quoted(name) or 'source'}: expected a config.json, a folder that holds one, a model type or a hub id "
         f"(owner/name), found none of them{_near(name, CONFIG_MAPPING)}; pass the path of a config.json"
     )
 
@@ -99,7 +100,7 @@ def _from_fields(fields: dict[str, Any], where: str) -> PreTrainedConfig:
     fields = _structure(fields)
     model_type = fields.pop("model_type", None)
     if not isinstance(model_type, str) or not model_type:
-        found = "nothing" if model_type is None else repr(model_type)
+        found = "nothing" if model_type is None else quoted(repr(model_type))
         raise ConfigError(f"{where}: model_type: expected a model type, found {found}; state it in the file")
     if model_type == "mistral" and "layer_types" in fields:
         # Transformers' AutoConfig reads it so: Mistral's own class has no windowed layers among full ones.
@@ -127,7 +128,9 @@ def _made(config_class: type[PreTrainedConfig], fields: Mapping[str, Any], where
 
     for name in fields:
         if name.startswith("__") or inspect.isroutine(getattr(config_class, name, None)):
-            raise ConfigError(f"{where}: {name}: expected a config's field, found the name of a method; leave it out")
+            raise ConfigError(
+                f"{where}: {quoted(name)}: expected a config's field, found the name of a method; leave it out"
+            )
     try:
         return config_class(**copy.deepcopy(dict(fields)))
     except Exception as error:  # each config class validates in its own way, often by simply failing
@@ -142,7 +145,7 @@ def _unknown_type(model_type: str, fields: Mapping[str, Any], remote: bool, wher
     from transformers import CONFIG_MAPPING
 
     known = f"a model type of transformers {transformers.__version__}"
-    found = f"{model_type!r}{_near(model_type, CONFIG_MAPPING)}"
+    found = f"{quoted(model_type)!r}{_near(model_type, CONFIG_MAPPING)}"
     code = "it needs remote code (auto_map), which census never runs; " if remote else ""
     text = fields.get("text_config")
     text_type = text.get("model_type") if isinstance(text, dict) else None
@@ -204,7 +207,7 @@ def _check_text_type(config_class: type[PreTrainedConfig], text: object, where: 
     expected = repr(fixed) if fixed else "one that Transformers knows"
     raise ConfigError(
         f"{where}: text_config.model_type: expected {expected} in a {own!r} config, found "
-        f"{stated!r}{_near(str(stated), CONFIG_MAPPING)}; if the language model is such a one, "
+        f"{quoted(repr(stated))}{_near(str(stated), CONFIG_MAPPING)}; if the language model is such a one, "
         f"set it in a copy of the file"
     )
 
@@ -239,7 +242,7 @@ def _nested(
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), 3)
+    near = difflib.get_close_matches(quoted(name), list(known), 3)
     return f" (near: {', '.join(near)})" if near else ""
 
 

@@ -6,17 +6,24 @@ import json
 import math
 import os
 import re
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from census.bounds import (
+    MAX_CONFIG_BYTES,
+    MAX_EXPERTS,
+    MAX_EXPERTS_IN_ALL,
+    MAX_JSON_LEVELS,
+    MAX_LAYERS,
+    MAX_WHOLE_NUMBER,
+    quoted,
+    read_text,
+)
 from census.errors import ConfigError
 
-_MAX_BYTES = 8 * 1024 * 1024
-_MAX_DEPTH = 64
-_MAX_WHOLE_NUMBER = 2**40
-
 _BOUNDS = (
-    (re.compile(r"(^|_)((n|num)(_\w+)?|hidden|encoder|decoder)_layers?$|^depth$"), 4096, "layers"),
-    (re.compile(r"(^|_)(n|num)(_\w+)?_experts$"), 65536, "experts"),
+    (re.compile(r"(^|_)((n|num)(_\w+)?|hidden|encoder|decoder)_layers?$|^depth$"), MAX_LAYERS, "layers"),
+    (re.compile(r"(^|_)(n|num)(_\w+)?_experts$"), MAX_EXPERTS, "experts"),
 )
 """Fields that multiply what is built: what their names look like, the most that is taken, of what."""
 
@@ -52,20 +59,7 @@ def _refuse(where: str, expected: str, found: object, advice: str) -> NoReturn:
 
 
 def _text(path: str) -> str:
-    if os.path.islink(path) and not os.path.exists(path):
-        _refuse(path, "a file", f"a link to {os.readlink(path)}, which is not there", "correct the link")
-    if not os.path.isfile(path):
-        _refuse(path, "a file", "something else", "pass a model's config.json")
-    try:
-        with open(path, "rb") as file:
-            data = file.read(_MAX_BYTES + 1)
-        if len(data) > _MAX_BYTES:
-            _refuse(path, f"at most {_MAX_BYTES} bytes", "more", "pass a model's config.json, not its weights")
-        text = data.decode("utf-8-sig")
-    except OSError as error:
-        _refuse(path, "a file that can be read", error.strerror, "correct its permissions, or pass a copy")
-    except UnicodeDecodeError:
-        _refuse(path, "UTF-8 text", "other bytes", "pass a model's config.json, not its weights")
+    text = read_text(path, MAX_CONFIG_BYTES, ConfigError, "a config", "pass a model's config.json, not its weights")
     if not text.strip():
         _refuse(path, "a JSON object", "an empty file", "download the config.json again")
     return text
@@ -73,13 +67,23 @@ def _text(path: str) -> str:
 
 def _parsed(text: str, path: str) -> object:
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_FLOATS.__getitem__)
+        return json_data(text)
     except RecursionError:
-        _refuse(path, f"at most {_MAX_DEPTH} levels", "more", "pass a model's config.json")
+        _refuse(path, f"at most {MAX_JSON_LEVELS} levels", "more", "pass a model's config.json")
     except json.JSONDecodeError as error:
         _refuse(path, "JSON", f"{error.msg} at character {error.pos}", "download the config.json again")
     except ValueError as error:
         _refuse(path, "JSON", error, "correct the file")
+
+
+def json_data(text: str) -> object:
+    """Return the data of a JSON text, Infinity and NaN read as Transformers writes them.
+
+    Raises:
+        ValueError: it is no JSON, or states a key twice in one object.
+        RecursionError: it has too many levels.
+    """
+    return json.loads(text, object_pairs_hook=_object, parse_constant=_FLOATS.__getitem__)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> object:
@@ -95,19 +99,23 @@ def _object(pairs: list[tuple[str, Any]]) -> object:
 
 def _check(fields: dict[str, Any], path: str) -> None:
     pending: list[tuple[str, str, Any, int]] = [("", key, value, 1) for key, value in fields.items()]
+    _check_experts_in_all(path, fields)
     while pending:
         above, key, value, depth = pending.pop()
-        where = f"{path}: {above}{key}"
-        if depth > _MAX_DEPTH:
-            _refuse(where, f"at most {_MAX_DEPTH} levels", "more", "pass a model's config.json")
+        where = f"{path}: {quoted(above + key)}"
+        if depth > MAX_JSON_LEVELS:
+            _refuse(where, f"at most {MAX_JSON_LEVELS} levels", "more", "pass a model's config.json")
         if isinstance(value, dict):
             pending += [(f"{above}{key}.", name, part, depth + 1) for name, part in value.items()]
+            _check_experts_in_all(where, value)
         elif isinstance(value, list):
             pending += [(above, key, part, depth + 1) for part in value]
         elif isinstance(value, float):
             _check_finite(where, key, value)
         elif type(value) is int:
-            _check_whole_number(where, key, value)
+            check_size(where, key, value)
+            if value < 0 and _WIDTH.search(key):
+                _refuse(where, "no negative number", value, "correct the file")
 
 
 def _check_finite(where: str, key: str, value: float) -> None:
@@ -115,11 +123,43 @@ def _check_finite(where: str, key: str, value: float) -> None:
         _refuse(where, "a finite number", value, "correct the file")
 
 
-def _check_whole_number(where: str, key: str, value: int) -> None:
+def check_sizes(fields: Mapping[str, Any], where: str) -> None:
+    """Refuse the fields of a config, those of the configs in it included, that are too large to build.
+
+    Raises:
+        ConfigError: a number of layers or of experts, or any other whole number, is out of bounds.
+    """
+    _check_experts_in_all(where, fields)
+    for key, value in fields.items():
+        if type(value) is int:
+            check_size(f"{where}: {key}", key, value)
+        elif hasattr(value, "sub_configs"):
+            check_sizes(vars(value), f"{where}: {key}")
+
+
+def check_size(where: str, key: str, value: int) -> None:
+    """Refuse a whole number that is out of its field's bounds.
+
+    Raises:
+        ConfigError: it is.
+    """
     for name, most, of in _BOUNDS:
         if name.search(key) and value > most:
-            _refuse(where, f"at most {most} {of}", value, "correct the file; census builds each of them")
-    if value > _MAX_WHOLE_NUMBER:
-        _refuse(where, f"at most {_MAX_WHOLE_NUMBER}", value, "correct the file")
-    if value < 0 and _WIDTH.search(key):
-        _refuse(where, "no negative number", value, "correct the file")
+            _refuse(where, f"at most {most} {of}", _written(value), "correct the config; census builds each of them")
+    if abs(value) > MAX_WHOLE_NUMBER:
+        _refuse(where, f"at most {MAX_WHOLE_NUMBER}", _written(value), "correct the config")
+
+
+def _check_experts_in_all(where: str, fields: Mapping[str, Any]) -> None:
+    layers, experts = (
+        max((value for key, value in fields.items() if type(value) is int and name.search(key)), default=1)
+        for name, _, _ in _BOUNDS
+    )
+    if 1 <= layers <= MAX_LAYERS and 1 <= experts <= MAX_EXPERTS and layers * experts > MAX_EXPERTS_IN_ALL:
+        found = f"{layers} layers of {experts}"
+        _refuse(where, f"at most {MAX_EXPERTS_IN_ALL} experts in all layers", found, "correct the config")
+
+
+def _written(value: int) -> str:
+    """Return a number as a message holds it; Python writes none of more than 4300 digits."""
+    return str(value) if value.bit_length() <= 128 else f"one of {value.bit_length()} bits"

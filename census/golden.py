@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from census import strict_yaml
+from census.bounds import MAX_YAML_BYTES, quoted, read_text
 from census.costs import pinned_costs
 from census.errors import GoldenError, ModelSpecError
 from census.spec import ModelSpec, readable_spec
@@ -22,6 +24,8 @@ from census.spec_rules import check_at_least, check_text, read_list, read_mappin
 
 _HEADER = "# Measured by census, for a person to review. Never edited by hand: pytest --update-golden\n"
 _KEYS = ("case", "model_type", "measured_with", "vouched_for_by", "costs", "spec")
+_FILE_NAME = re.compile(r"(?!\.)[\w.+-]{1,100}")
+"""A case or a model type: what is no path, so that no golden lies outside its folder."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,17 @@ class Golden:
 
 
 def golden_path(root: Path, model_type: str, case: str) -> Path:
-    """Return where a case's golden lies."""
+    """Return where a case's golden lies: a folder of its model type below the root.
+
+    Raises:
+        GoldenError: the model type or the case is no name of a file.
+    """
+    for name in (model_type, case):
+        if not _FILE_NAME.fullmatch(name):
+            raise GoldenError(
+                f"{quoted(repr(name))}: expected a name of letters, digits, dots, pluses and dashes for a golden's "
+                f"file, found another; rename the case"
+            )
     return root / model_type / f"{case}.yaml"
 
 
@@ -67,12 +81,7 @@ def read_golden(path: Path) -> Golden:
     Raises:
         GoldenError: the file is missing or is no golden.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise GoldenError(
-            f"{path}: expected a golden, found none that can be read ({error}); pytest --update-golden makes it"
-        ) from error
+    text = read_text(path, MAX_YAML_BYTES, GoldenError, "a golden", "pytest --update-golden makes it")
     data = strict_yaml.load(text, where=str(path), error=GoldenError)
     if not isinstance(data, dict) or tuple(data) != _KEYS:
         found = ", ".join(map(str, data)) if isinstance(data, dict) else type(data).__name__

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from census import strict_yaml
+from census.bounds import MAX_YAML_BYTES, is_file, quoted, read_text
 from census.errors import KindError, ModelSpecError, ProfileError
 from census.op_counts import OpCounts
 
@@ -42,7 +43,6 @@ _UNWINDOWED = {
 
 _FOLDER = Path(__file__).parent / "profiles"
 _NAME_ORDER = Path(__file__).parent / "name_order.yaml"
-_MAX_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -142,11 +142,11 @@ def load_op_profile(arch_or_path: str | os.PathLike[str]) -> OpProfile:
     if arch_or_path in known_archs():
         return _shipped(str(arch_or_path))
     path = Path(arch_or_path)
-    if not path.is_file():
-        near = difflib.get_close_matches(str(arch_or_path), known_archs(), 1)
+    if not is_file(path):
+        near = difflib.get_close_matches(quoted(str(arch_or_path)), known_archs(), 1)
         meant = f"; {near[0]} may be meant, else" if near else ";"
         raise ProfileError(
-            f"{arch_or_path}: expected a known family or the file of a profile, found neither{meant} "
+            f"{quoted(str(arch_or_path))}: expected a known family or the file of a profile, found neither{meant} "
             f"pass one of {', '.join(known_archs())} or a path"
         )
     return _profile(path.stem, _read_yaml(path), str(path))
@@ -198,12 +198,7 @@ def _name_order() -> list[tuple[str, str]]:
 
 
 def _read_yaml(path: Path) -> object:
-    try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ProfileError(f"{path}: expected at most {_MAX_BYTES} bytes, found more; pass a profile's file")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"{path}: expected a UTF-8 text file, found {error}; correct the file") from error
+    text = read_text(path, MAX_YAML_BYTES, ProfileError, "a profile", "pass a profile's file")
     return strict_yaml.load(text, str(path), ProfileError)
 
 
@@ -213,7 +208,7 @@ def _profile(arch: str, data: object, source: str) -> OpProfile:
     default = stated["default"]
     if not isinstance(default, str) or default not in kinds:
         raise ProfileError(
-            f"{source}: default: expected one of the kinds {', '.join(kinds)}, found {default!r}; name one"
+            f"{source}: default: expected one of the kinds {', '.join(kinds)}, found {quoted(repr(default))}; name one"
         )
     _refuse_twins(kinds, source)
     return OpProfile(arch, kinds, default, source)
@@ -238,7 +233,9 @@ def _kind(name: str, data: object, where: str) -> LayerKind:
     norms = stated.get("norms")
     # A bool equals a number and is no count.
     if "norms" in stated and (type(norms) is not int or norms != ops["normOp"]):
-        raise ProfileError(f"{where}: norms: expected the kind's normOp, {ops['normOp']}, found {norms!r}; correct one")
+        raise ProfileError(
+            f"{where}: norms: expected the kind's normOp, {ops['normOp']}, found {quoted(repr(norms))}; correct one"
+        )
     return LayerKind(
         name,
         ops,
@@ -250,7 +247,9 @@ def _kind(name: str, data: object, where: str) -> LayerKind:
 
 def _names(data: object, where: str) -> tuple[str, ...]:
     if not isinstance(data, list) or not all(isinstance(name, str) and name for name in data):
-        raise ProfileError(f"{where}: expected a list of names of modules or parameters, found {data!r}; state it so")
+        raise ProfileError(
+            f"{where}: expected a list of names of modules or parameters, found {quoted(repr(data))}; state it so"
+        )
     return tuple(data)
 
 
@@ -261,7 +260,9 @@ def _fields(
     choices = optional or {}
     known = (*needed, *choices)
     if not isinstance(data, dict):
-        raise ProfileError(f"{where}: expected a mapping of {', '.join(known)}, found {data!r}; state it so")
+        raise ProfileError(
+            f"{where}: expected a mapping of {', '.join(known)}, found {quoted(repr(data))}; state it so"
+        )
     for field in needed:
         if field not in data:
             raise ProfileError(f"{where}: {field}: expected a value, found nothing; state it")
@@ -273,7 +274,8 @@ def _fields(
         allowed = choices.get(field)
         if allowed is not None and value not in allowed:
             raise ProfileError(
-                f"{where}: {field}: expected one of {', '.join(allowed)}, found {value!r}; correct it, or leave it out"
+                f"{where}: {field}: expected one of {', '.join(allowed)}, found {quoted(repr(value))}; "
+                f"correct it, or leave it out"
             )
     return data
 

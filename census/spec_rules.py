@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from census.bounds import MAX_SPEC_NUMBER, quoted
 from census.errors import ModelSpecError
 
 if TYPE_CHECKING:
@@ -116,7 +117,9 @@ def check_number(path: str, value: object) -> None:
 def check_at_least(least: int, path: str, value: object) -> None:
     """Refuse what is no whole number, a bool and a fraction included, or is less than the least."""
     if type(value) is not int or value < least:
-        refuse(path, f"a whole number of at least {least}", repr(value), "state the count as it is")
+        refuse(path, f"a whole number of at least {least}", quoted(repr(value)), "state the count as it is")
+    if value > MAX_SPEC_NUMBER:
+        refuse(path, f"a whole number of at most {MAX_SPEC_NUMBER}", quoted(str(value)), "state the count as it is")
 
 
 def _check_multiplier(path: str, value: object) -> None:

@@ -15,10 +15,8 @@ from typing import Any
 
 import yaml
 
+from census.bounds import MAX_DIGITS, MAX_YAML_BYTES, MAX_YAML_LEVELS, quoted
 from census.errors import CensusError
-
-_MAX_CHARACTERS = 4 * 1024 * 1024
-_MAX_DEPTH = 32
 
 _WORDS = {"null": None, "true": True, "false": False}
 _WHOLE = re.compile(r"0|-?[1-9][0-9]*")
@@ -50,8 +48,8 @@ def load(text: str, where: str, error: type[CensusError]) -> object:
     Raises:
         CensusError: of the class asked for: the text is no strict YAML.
     """
-    if len(text) > _MAX_CHARACTERS:
-        raise error(f"{where}: expected at most {_MAX_CHARACTERS} characters, found {len(text)}; pass the right file")
+    if len(text) > MAX_YAML_BYTES:
+        raise error(f"{where}: expected at most {MAX_YAML_BYTES} characters, found {len(text)}; pass the right file")
     try:
         return _document(yaml.parse(text, Loader=_PARSER))
     except _NotStrictError as problem:
@@ -94,13 +92,13 @@ def _node(events: Iterator[Any], event: Any, depth: int) -> object:
     """Return the data of the node that begins with an event."""
     if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
         name = event.anchor
-        raise _NotStrictError(f"expected plain data, found the anchor or alias {name!r}; write the data out")
+        raise _NotStrictError(f"expected plain data, found the anchor or alias {quoted(name)!r}; write the data out")
     if event.tag is not None:
-        raise _NotStrictError(f"expected plain data, found the tag {event.tag!r}; leave the tag out")
+        raise _NotStrictError(f"expected plain data, found the tag {quoted(event.tag)!r}; leave the tag out")
     if isinstance(event, yaml.ScalarEvent):
         return _plain(event.value) if event.style in (None, "") else event.value
-    if depth > _MAX_DEPTH:
-        raise _NotStrictError(f"expected at most {_MAX_DEPTH} levels, found more; flatten the data")
+    if depth > MAX_YAML_LEVELS:
+        raise _NotStrictError(f"expected at most {MAX_YAML_LEVELS} levels, found more; flatten the data")
     if isinstance(event, yaml.SequenceStartEvent):
         return _list(events, depth)
     return _mapping(events, depth)
@@ -118,9 +116,9 @@ def _mapping(events: Iterator[Any], depth: int) -> dict[str, object]:
     while not isinstance(event := next(events), yaml.MappingEndEvent):
         key = _node(events, event, depth + 1)
         if not isinstance(key, str):
-            raise _NotStrictError(f"expected text for a key, found {key!r}; quote it")
+            raise _NotStrictError(f"expected text for a key, found {quoted(repr(key))}; quote it")
         if key in data:
-            raise _NotStrictError(f"expected each key once, found {key!r} twice in one mapping; keep one")
+            raise _NotStrictError(f"expected each key once, found {quoted(key)!r} twice in one mapping; keep one")
         data[key] = _node(events, next(events), depth + 1)
     return data
 
@@ -129,7 +127,7 @@ def _plain(text: str) -> object:
     """Return what a scalar without quotes says."""
     if text in _WORDS:
         return _WORDS[text]
-    if _WHOLE.fullmatch(text) and len(text) <= 4000:
+    if _WHOLE.fullmatch(text) and len(text) <= MAX_DIGITS:
         return int(text)
     if _DECIMAL.fullmatch(text) and math.isfinite(float(text)):
         return float(text)

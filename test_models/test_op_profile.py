@@ -178,7 +178,7 @@ def test_a_broken_profile_is_refused_by_file_and_field(tmp_path, text, message):
 def test_a_file_that_is_no_text_is_no_profile(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_bytes(bytes(range(256)))
-    with pytest.raises(ProfileError, match="expected a UTF-8 text file"):
+    with pytest.raises(ProfileError, match="expected UTF-8 text, found other bytes"):
         load_op_profile(path)
 
 

@@ -58,7 +58,7 @@ def test_what_readers_disagree_on_is_refused_until_it_is_quoted(text):
         ("a: [", "expected YAML, found a fault in it"),
         ("a: \x00", "expected YAML, found a fault in it"),
         ("a: \ud800", "expected YAML, found a fault in it"),
-        ("#" * 5_000_000, "expected at most 4194304 characters, found 5000000"),
+        ("#" * 5_000_000, "expected at most 1048576 characters, found 5000000"),
     ],
 )
 def test_what_is_no_strict_yaml_is_refused_in_one_line(text, message):
