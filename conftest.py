@@ -20,6 +20,7 @@ from census.coverage import TABLE, table_text
 from census.golden import write_atomically
 from test_models.case_table import MEASURED, PUBLISHED, Case, census_of, coverage
 from test_models.golden_check import require_golden, update_golden
+from test_models.network import closed_network
 
 settings.register_profile(
     "ci", max_examples=5, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
@@ -47,6 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "mutants: a fault planted in a model, a table or the engine, which a check finds"
     )
+    config.addinivalue_line("markers", "network: a test that opens sockets, as a browser on this machine does")
     update = config.getoption("--update-golden")
     if update not in (None, "yes", "force"):
         raise pytest.UsageError(
@@ -78,6 +80,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 10, 10)
+
+
+@pytest.fixture(autouse=True)
+def _no_network(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
+    """Close the network to every test but those that are marked with it."""
+    if "network" in request.keywords:
+        yield
+        return
+    with closed_network():
+        yield
 
 
 @pytest.fixture(scope="session")
