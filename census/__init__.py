@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from census.kinds import KindCensus
     from census.measurement import ModelCensus, census_kind, census_model_spec, measure
     from census.op_profile import LayerKind, OpProfile, infer_arch, known_archs, load_op_profile
+    from census.own_model import OwnModel
     from census.resolver import resolve_model_spec
     from census.shapes import LayerShape, layer_shape
     from census.spec import KindSpec, LayerGroup, ModelSpec, OpCounts, OutsideSpec, VisionSpec
@@ -45,6 +46,7 @@ _MODULES = {
     "kinds": ("KindCensus",),
     "measurement": ("ModelCensus", "census_kind", "census_model_spec", "measure"),
     "op_profile": ("LayerKind", "OpProfile", "infer_arch", "known_archs", "load_op_profile"),
+    "own_model": ("OwnModel",),
     "resolver": ("resolve_model_spec",),
     "spec": ("KindSpec", "LayerGroup", "ModelSpec", "OpCounts", "OutsideSpec", "VisionSpec"),
 }  # fmt: skip
@@ -71,6 +73,7 @@ __all__ = [
     "OpCounts",
     "OpProfile",
     "OutsideSpec",
+    "OwnModel",
     "ProfileError",
     "ReportError",
     "UnknownPartError",

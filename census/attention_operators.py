@@ -23,10 +23,12 @@ class EagerAttention:
     Attributes:
         event: the kernel, as an event of its own: queries, keys and values in, their weighted sum out.
         dropouts: the dropouts on its probabilities.
+        masked: whether anything but numbers acts on its scores or its probabilities: a mask, a bias.
     """
 
     event: Event
     dropouts: tuple[Event, ...]
+    masked: bool
 
 
 def eager_attentions(flow: DataFlow) -> tuple[EagerAttention, ...]:
@@ -40,7 +42,8 @@ def _attention(flow: DataFlow, softmax: Event) -> EagerAttention | None:
     def stop(value: int) -> bool:
         return value in flow.mixing_matmuls or value in flow.projections
 
-    before = [v for v in flow.walk_back(softmax.inputs[:1], stop, flow.content) if v in flow.mixing_matmuls]
+    back = list(flow.walk_back(softmax.inputs[:1], stop, flow.content))
+    before = [v for v in back if v in flow.mixing_matmuls]
     on = list(flow.walk_on(softmax.outputs, stop))
     weighed = [value for value in on if value in flow.mixing_matmuls]
     if not before or not weighed:
@@ -57,7 +60,9 @@ def _attention(flow: DataFlow, softmax: Event) -> EagerAttention | None:
         attributes={"flavour": "full" if window is None else "sliding", "window": window, "heads": heads},
     )
     dropouts = (e for e in flow.run.events if e.op == DROPOUT and set(e.inputs) & set(on))
-    return EagerAttention(event, tuple(dropouts))
+    between = {flow.producer[v] for v in (*back, *on) if v in flow.producer and not stop(v)}
+    masked = any(sum(flow.shape(value) != () for value in event.inputs) > 1 for event in between)
+    return EagerAttention(event, tuple(dropouts), masked)
 
 
 def _band(flow: DataFlow, softmax: Event, scores: int, weighed: int) -> int | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,6 +26,7 @@ from census.config import text_config
 from census.config_file import check_sizes
 from census.errors import BuildError
 from census.kernels import IMPLEMENTATION, attention_interface
+from census.own_model import OwnModel
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -64,16 +65,22 @@ class BuiltModel(BuiltStack):
         embedding: the shape of the input embedding: (vocabulary, width).
         codebooks: how many sequences of tokens it takes side by side, each with an embedding of its own.
         tied: whether the head's weight is the input embedding, and what states it.
+        head: what makes logits, None where there is none.
+        tokens: the name that its forward has for the tokens it takes.
+        told: what else its forward is told, by name.
     """
 
     whole: nn.Module
     embedding: tuple[int, ...]
     codebooks: int
     tied: tuple[bool, str]
+    head: nn.Module | None
+    tokens: str = "input_ids"
+    told: Mapping[str, object] = field(default_factory=lambda: {"use_cache": False})
 
 
-def build(config: PretrainedConfig) -> BuiltModel:
-    """Build the language model a config states, on the meta device, weights left out.
+def build(config: PretrainedConfig | OwnModel) -> BuiltModel:
+    """Build the language model a config states, or its authors do, on the meta device, weights left out.
 
     The caller's config stays as it is. Quantization settings and remote code are ignored: they change
     storage, not structure, and census runs no code that comes with a config.
@@ -82,6 +89,8 @@ def build(config: PretrainedConfig) -> BuiltModel:
         ConfigError: the config states more layers, experts or width than census builds.
         BuildError: Transformers has no class for the config or refused it, or no layer stack was found.
     """
+    if isinstance(config, OwnModel):
+        return _build_own(config)
     check_sizes(vars(config), config.model_type)
     builds, own = _class_and_config(config)
     with ExitStack() as stack:
@@ -98,10 +107,73 @@ def build(config: PretrainedConfig) -> BuiltModel:
     language = own if whole_is_run else text_config(own)
     layers = find_layers(model, language)
     tables = _embeddings(model)
-    tied = _tied(whole, language, tables[0])
+    head = whole.get_output_embeddings()  # type: ignore[operator]
+    tied = _tied(head, language, tables[0])
     return BuiltModel(
-        model, language, tuple(layers), tuple(layers.values()), whole, tuple(tables[0].shape), len(tables), tied
+        model, language, tuple(layers), tuple(layers.values()), whole, tuple(tables[0].shape), len(tables), tied, head
     )
+
+
+def _build_own(config: OwnModel) -> BuiltModel:
+    """Build a model by what its authors build it with.
+
+    Raises:
+        BuildError: it built no model, or one without what it was said to have.
+    """
+    if isinstance(config.build, nn.Module) or not callable(config.build):
+        raise BuildError(
+            f"{config.model_type}: build: expected a function that builds the model, found a "
+            f"{type(config.build).__name__}; pass one, as `lambda: OurModel(...)`: a measurement uses its model up"
+        )
+    with ExitStack() as stack:
+        stack.enter_context(unchanged_globals())
+        stack.enter_context(attention_interface())
+        stack.enter_context(no_init_weights())
+        stack.enter_context(torch.device("meta"))
+        try:
+            model = config.build()
+        except Exception as error:
+            raise BuildError(
+                f"{config.model_type}: build failed on the meta device ({one_line(error)}); build the model without "
+                f"reading values of its tensors"
+            ) from error
+    if not isinstance(model, nn.Module):
+        raise BuildError(f"{config.model_type}: build: expected a torch module, found {model!r}; return the model")
+    embedding = _named(config, model, "embedding", lambda module: isinstance(module, nn.Embedding))
+    head = _named(config, model, "head", lambda module: module is not embedding and _shape(module) == _shape(embedding))
+    layers = find_layers(model, config)
+    # A method of the instance: what it takes first is what is given to the model.
+    tokens = next(iter(inspect.signature(model.forward).parameters), "")
+    tied = head.weight is embedding.weight
+    evidence = f"{config.head}.weight {'is' if tied else 'is not'} {config.embedding}.weight"
+    return BuiltModel(
+        model, config, tuple(layers), tuple(layers.values()), model, _shape(embedding), 1, (tied, evidence), head,
+        tokens, {},
+    )  # fmt: skip
+
+
+def _named(config: OwnModel, model: nn.Module, fact: str, fits: Callable[[nn.Module], bool]) -> nn.Module:
+    """Return the module that an own model's fact names by its path, of those that it may name.
+
+    Raises:
+        BuildError: there is no such module, or it is none that fits.
+    """
+    modules = dict(model.named_modules())
+    path = getattr(config, fact)
+    if path not in modules or not fits(modules[path]):
+        fitting = ", ".join(path for path, module in modules.items() if path and fits(module))
+        wanted = "an nn.Embedding" if fact == "embedding" else "a module with a weight as large as the embedding's"
+        raise BuildError(
+            f"{config.model_type}: {fact}: expected the path of {wanted}, found {path!r}; "
+            f"{f'pass one of {fitting}' if fitting else 'census states language models with a table and a head'}"
+        )
+    found: nn.Module = modules[path]
+    return found
+
+
+def _shape(module: nn.Module) -> tuple[int, ...]:
+    weight = getattr(module, "weight", None)
+    return tuple(weight.shape) if isinstance(weight, torch.Tensor) else ()
 
 
 def build_tower(config: PretrainedConfig, tower: PretrainedConfig) -> BuiltStack:
@@ -203,8 +275,8 @@ def _embeddings(model: nn.Module) -> list[torch.Tensor]:
     return tables
 
 
-def _tied(whole: nn.Module, config: PretrainedConfig, embedding: torch.Tensor) -> tuple[bool, str]:
-    heads = _tables(whole.get_output_embeddings())  # type: ignore[operator]
+def _tied(head: nn.Module | None, config: PretrainedConfig, embedding: torch.Tensor) -> tuple[bool, str]:
+    heads = _tables(head)
     if not heads:
         stated = bool(getattr(config, "tie_word_embeddings", False))
         return stated, "config: tie_word_embeddings; transformers builds this model without a head"
@@ -212,7 +284,7 @@ def _tied(whole: nn.Module, config: PretrainedConfig, embedding: torch.Tensor) -
     return tied, "the head's weight is the input embedding" if tied else "the head has a weight of its own"
 
 
-def find_layers(model: nn.Module, config: PretrainedConfig) -> dict[str, nn.Module]:
+def find_layers(model: nn.Module, config: PretrainedConfig | OwnModel) -> dict[str, nn.Module]:
     """Return the layers of a model by their paths.
 
     They are the entries of its only outermost list of modules that hold several weights, or of several lists the one
@@ -235,7 +307,7 @@ def find_layers(model: nn.Module, config: PretrainedConfig) -> dict[str, nn.Modu
     if not stacks:
         raise BuildError(
             f"{config.model_type}: expected a list of layers in {type(model).__name__}, found no module list; "
-            f"report the model"
+            f"{'hold them in an nn.ModuleList' if isinstance(config, OwnModel) else 'report the model'}"
         )
     return {f"{path}.{index}": layer for path, module in stacks.items() for index, layer in enumerate(module)}
 

@@ -27,6 +27,7 @@ from census.errors import BuildError
 from census.events import ActivationCall, LayerRun, ModuleCall, Recording
 from census.grouping import layer_signatures
 from census.kernels import attention_interface
+from census.own_model import OwnModel
 from census.recorder import FunctionListener, Recorder, listing_groups, tensors_of
 from census.stand_ins import standing_in
 
@@ -49,7 +50,7 @@ def record(built: BuiltModel, seq_length: int, batch: int = 1, every_layer: bool
 
     def inputs() -> dict[str, object]:
         tokens = torch.ones((batch * built.codebooks, seq_length), dtype=torch.long)
-        return {"input_ids": tokens, "use_cache": False, **_further_inputs(built, tokens)}
+        return {built.tokens: tokens, **built.told, **_further_inputs(built, tokens)}
 
     return hear(built, inputs, batch, every_layer, batch * seq_length)
 
@@ -88,7 +89,7 @@ def hear(
         stack.enter_context(fake_mode)
         made = inputs()
         stack.enter_context(session.recorder)
-        stack.enter_context(FunctionListener(session.recorder))
+        stack.enter_context(FunctionListener(session.recorder, isinstance(built.config, OwnModel)))
         stack.enter_context(session.outside())
         stack.enter_context(listing_groups())
         # A model that casts a module while it runs would swap its fake parameters; their type is nothing to a count.

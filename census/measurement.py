@@ -14,8 +14,9 @@ from census.build import BuiltModel, build
 from census.config import text_config
 from census.counts import Fact
 from census.coverage import model_types
-from census.errors import CensusError, ConfigError
+from census.errors import CensusError, ConfigError, UnknownPartError
 from census.events import Recording
+from census.graph import LayerGraph
 from census.kinds import (
     KindCensus,
     attention_in,
@@ -28,6 +29,7 @@ from census.kinds import (
 )
 from census.listening import record
 from census.op_profile import OpProfile, infer_arch, load_op_profile, named_arch
+from census.own_model import OwnModel
 from census.spec import ModelSpec, fold_layers
 from census.towers import TowerReading, audio_configs, read_tower, tower_spec, vision_config
 from census.weight_spec import outside_weights, weights_of_kinds
@@ -88,11 +90,14 @@ class ModelCensus:
     left_out: Mapping[str, str]
 
 
-def census_model_spec(config: PretrainedConfig, arch: str | None = None, name: str | None = None) -> dict[str, Any]:
+def census_model_spec(
+    config: PretrainedConfig | OwnModel, arch: str | None = None, name: str | None = None
+) -> dict[str, Any]:
     """Return the ModelSpec of a config, measured from the layers Transformers builds of it.
 
     Args:
-        config: a Transformers config; of a multimodal one the language model is described. It stays as it is.
+        config: a Transformers config; of a multimodal one the language model is described. It stays as it is. Or an
+            `OwnModel`, of a module that Transformers does not build.
         arch: the family whose op profile names the kinds; inferred from the name if left out.
         name: the model's name in the spec; the config's own, or its model type, if left out.
 
@@ -148,7 +153,7 @@ class Measurement:
 
 
 def measure(
-    config: PretrainedConfig,
+    config: PretrainedConfig | OwnModel,
     arch: str | OpProfile | None = None,
     name: str | None = None,
     seq_length: int | None = None,
@@ -157,7 +162,7 @@ def measure(
     """Measure a model: its spec, its kinds and the evidence of every number.
 
     Args:
-        config: a Transformers config.
+        config: a Transformers config, or an `OwnModel`.
         arch: a family's name or a profile. If left out, the family its name points to where that has kinds for the
             layers; else, of the families of its model type, one whose profile states what was measured, or the first
             that has the kinds; else `default`.
@@ -173,7 +178,7 @@ def measure(
 
 
 def measurement_of(
-    config: PretrainedConfig,
+    config: PretrainedConfig | OwnModel,
     arch: str | OpProfile | None = None,
     name: str | None = None,
     seq_length: int | None = None,
@@ -251,7 +256,7 @@ def _candidates(config: PretrainedConfig, name: str) -> tuple[list[OpProfile], b
 
 
 def forward(
-    config: PretrainedConfig, seq_length: int | None = None, batch: int = 1, every_layer: bool = False
+    config: PretrainedConfig | OwnModel, seq_length: int | None = None, batch: int = 1, every_layer: bool = False
 ) -> tuple[BuiltModel, Recording]:
     """Build a config's model and run its forward once; return the model and what was heard.
 
@@ -270,7 +275,27 @@ def forward(
             raise ConfigError(f"{field}: expected a positive whole number, found {size!r}")
     with _LOCK:
         built = build(config)
-        return built, record(built, seq_length, batch, every_layer)
+        recording = record(built, seq_length, batch, every_layer)
+    if isinstance(config, OwnModel):
+        _refuse_unread_masks(recording)
+    return built, recording
+
+
+def _refuse_unread_masks(recording: Recording) -> None:
+    """Refuse scores with a mask of an own model's making: fake tensors do not say how far it reaches.
+
+    The masks that a model of Transformers asks for are known by the function that makes them.
+    """
+    for run in recording.runs:
+        for attention in LayerGraph(recording, run).eager_attentions:
+            if attention.masked:
+                where = f"{run.path}.{attention.event.module}".rstrip(".")
+                raise UnknownPartError(
+                    f"{where}: expected scores without a mask, or with the causal one of "
+                    f"F.scaled_dot_product_attention(is_causal=True), found a mask or a bias of the model's own, of "
+                    f"which census cannot tell how far it reaches; take is_causal=True, or register the model with "
+                    f"Transformers' auto classes and take its masks"
+                )
 
 
 def _model_facts(

@@ -173,11 +173,15 @@ class FunctionListener(TorchFunctionMode):
     expert is hit, by every token, so that a loop over experts runs one of them, as one is what is counted. Of a mask
     that came from outside the layer every entry is seen; a mask that is an index keeps every entry; a number that is
     asked for outside the layers is zero.
+
+    In a model that Transformers does not build, torch's own score kernel too: it runs as the matmuls and the softmax
+    that it stands for, since which operator a device has for it says nothing of what it was given.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, unfolds_scores: bool = False) -> None:
         super().__init__()
         self._recorder = recorder
+        self._unfolds_scores = unfolds_scores
 
     def __torch_function__(
         self,
@@ -189,6 +193,8 @@ class FunctionListener(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is torch._grouped_mm and args[1].dim() == 3:
             return self._grouped_matmul(*args, **kwargs)
+        if func is F.scaled_dot_product_attention and self._unfolds_scores:
+            return self._attention(*args, **kwargs)
         if func in _ASKS and self._recorder.layer is None and not _is_known(args[0]):
             return _NOTHING.get(args[0].dtype, 0)
         if func is torch.Tensor.__format__ and args[0].dim() == 0:
@@ -213,6 +219,26 @@ class FunctionListener(TorchFunctionMode):
             made = rows.new_empty((*rows.shape[:-1], weights.shape[-1]))
         self._recorder.hear("aten._grouped_mm", [rows, weights, offs], [made], {})
         return made
+
+    def _attention(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        """Return what torch's score kernel returns; a causal one reaches as far as one without a mask."""
+        if enable_gqa:
+            key, value = (held.repeat_interleave(query.shape[-3] // held.shape[-3], -3) for held in (key, value))
+        scores = query @ key.transpose(-2, -1)
+        if attn_mask is not None:
+            scores = scores + attn_mask
+        weights = self._dropout((scores.softmax(-1), dropout_p, True), {})
+        return weights @ value
 
     def _first_entry(self, mask: torch.Tensor) -> torch.Tensor:
         """Return one position, the first, as `nonzero` does: (1, dimensions)."""

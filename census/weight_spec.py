@@ -92,7 +92,7 @@ def outside_weights(built: BuiltModel, recording: Recording) -> dict[str, Any]:
     layers = {id(parameter) for layer in built.layers for parameter in layer.parameters()}
     ran = {built.paths[index] for index, _ in recording.executions}
     called = {call.path: call for call in recording.outside}
-    head = built.whole.get_output_embeddings()  # type: ignore[operator]
+    head = built.head
     heads = {
         id(module) for module in (head.modules() if head is not None else ()) if not isinstance(module, nn.Embedding)
     }
