@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from collections import Counter
 from pathlib import Path
 
 # A worker of the suite has one core to itself; torch would start a thread for each core of the machine.
@@ -18,8 +17,9 @@ from hypothesis import HealthCheck, settings
 
 from census.coverage import TABLE, table_text
 from census.golden import write_atomically
+from census.pytest_plugin import CensusFixture, golden_root_of
 from test_models.case_table import MEASURED, PUBLISHED, Case, census_of, coverage
-from test_models.golden_check import require_golden, update_golden
+from test_models.golden_check import pin_of
 from test_models.network import closed_network
 
 settings.register_profile(
@@ -28,19 +28,7 @@ settings.register_profile(
 settings.register_profile("deep", max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-_CHANGE = "golden"
 _MUTANT = "mutant"
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("census")
-    group.addoption(
-        "--update-golden",
-        nargs="?",
-        const="yes",
-        help="write the goldens whose content changed; under CI only as --update-golden=force",
-    )
-    parser.addini("golden_specs", "the folder of the goldens", default="golden_specs")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,16 +37,6 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "mutants: a fault planted in a model, a table or the engine, which a check finds"
     )
     config.addinivalue_line("markers", "network: a test that opens sockets, as a browser on this machine does")
-    update = config.getoption("--update-golden")
-    if update not in (None, "yes", "force"):
-        raise pytest.UsageError(
-            f"--update-golden: expected nothing or force after it, found {update!r}; put paths before the option"
-        )
-    if update == "yes" and os.environ.get("CI", "").lower() not in ("", "0", "false"):
-        raise pytest.UsageError(
-            "--update-golden: expected to run on a developer's machine, found CI set; "
-            "run it where a person reviews the change, or pass --update-golden=force"
-        )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -94,53 +72,31 @@ def _no_network(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
 
 @pytest.fixture(scope="session")
 def golden_root(pytestconfig: pytest.Config) -> Path:
-    return pytestconfig.rootpath / str(pytestconfig.getini("golden_specs"))
+    return golden_root_of(pytestconfig)
 
 
 @pytest.fixture
-def check_golden(pytestconfig: pytest.Config, golden_root: Path, record_property):  # type: ignore[no-untyped-def]
+def check_golden(census: CensusFixture, golden_root: Path):  # type: ignore[no-untyped-def]
     """Return a check of a case against its golden; under --update-golden it writes what changed."""
 
     def check(case: Case) -> None:
         __tracebackhide__ = True
-        census = census_of(case.name)
-        if not pytestconfig.getoption("--update-golden"):
-            require_golden(case, census, golden_root)
-            return
-        for change in update_golden(case, census, golden_root):
-            record_property(_CHANGE, change)
+        census.check_pin(pin_of(case, census_of(case.name), golden_root))
 
     return check
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+def pytest_sessionfinish(session: pytest.Session) -> None:
     """After an update of the project's goldens, write the table of model types anew: once, where no worker runs."""
-    root = session.config.rootpath / str(session.config.getini("golden_specs"))
+    root = golden_root_of(session.config)
     own = root == session.config.rootpath / "golden_specs" and not hasattr(session.config, "workerinput")
-    if own and exitstatus == 0 and session.config.getoption("--update-golden"):
+    if own and session.exitstatus == 0 and session.config.getoption("--update-golden"):
         write_atomically(TABLE, table_text(coverage(root)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    _summarize_goldens(terminalreporter)
-    _summarize_mutants(terminalreporter)
-
-
-def _summarize_goldens(terminalreporter: pytest.TerminalReporter) -> None:
-    changes = [change for _, change in _properties(terminalreporter, _CHANGE)]
-    if not changes:
-        return
-    terminalreporter.section("goldens written")
-    for change in sorted(changes):
-        terminalreporter.line(change)
-    fields = Counter(change.split(": ", 1)[1].split(":")[0] for change in changes)
-    for field, count in sorted(fields.items()):
-        terminalreporter.line(f"{field} in {count} goldens")
-
-
-def _summarize_mutants(terminalreporter: pytest.TerminalReporter) -> None:
     """Print how many of the planted faults a check found by name, and which it did not."""
-    planted = _properties(terminalreporter, _MUTANT)
+    planted = _planted(terminalreporter)
     survivors = sorted(name for passed, name in planted if not passed)
     if planted:
         terminalreporter.section("mutants")
@@ -149,12 +105,12 @@ def _summarize_mutants(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"survived: {', '.join(survivors)}")
 
 
-def _properties(terminalreporter: pytest.TerminalReporter, wanted: str) -> list[tuple[bool, str]]:
-    """Return what tests recorded under a name, each with whether its test passed."""
+def _planted(terminalreporter: pytest.TerminalReporter) -> list[tuple[bool, str]]:
+    """Return the mutants that were planted, each with whether its test passed."""
     return [
         (report.passed, str(value))
         for reports in terminalreporter.stats.values()
         for report in reports
         for name, value in getattr(report, "user_properties", ())
-        if name == wanted and report.when == "call"
+        if name == _MUTANT and report.when == "call"
     ]

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 from census.audit import Audit, AuditRow, UnfitLayers
+from census.github import annotation, shown, shown_errors
 from census.profile_lines import ProfileLines
 from census.table import columns, markdown
-
-_ANNOTATIONS = 10
-"""How many errors of one step GitHub shows; it drops the others without a word."""
 
 _HEADER = ("model", "kind", "op", "stated", "measured", "", "evidence")
 
@@ -109,34 +105,29 @@ def _case(suite: ElementTree.Element, classname: str, name: str) -> ElementTree.
 def _github(audits: Sequence[Audit]) -> str:
     """Return annotations on the profiles' lines, as many as GitHub shows, and a line that counts the others."""
     errors = [error for audit in audits for error in _annotated(audit)]
-    more = len(errors) - _ANNOTATIONS
     notices = [
-        _annotation("notice", audit, ProfileLines.of(audit.profile.source).kinds[kind], f"no source has a {kind} layer")
+        annotation(
+            "notice",
+            audit.profile.source,
+            ProfileLines.of(audit.profile.source).kinds[kind],
+            f"no source has a {kind} layer",
+        )
         for audit in audits
         for kind in audit.unmeasured
     ]
-    counted = [f"census: {more} errors more, of {len(errors)}"] if more > 0 else []
-    return "\n".join([*errors[:_ANNOTATIONS], *counted, *notices[:_ANNOTATIONS]])
+    return "\n".join([*shown_errors(errors), *shown(notices)])
 
 
 def _annotated(audit: Audit) -> Iterator[str]:
     lines = ProfileLines.of(audit.profile.source)
     for row in audit.differing:
         said = f"{row.kind}.{row.op}: stated {row.stated}, {row.source} runs {row.measured}: {row.evidence}"
-        yield _annotation("error", audit, lines.ops[row.kind][row.op], said)
+        yield annotation("error", audit.profile.source, lines.ops[row.kind][row.op], said)
     for unfit in audit.unfit:
-        yield _annotation("error", audit, lines.first, f"no one kind for {unfit.source} {_unfit(unfit)}")
+        yield annotation("error", audit.profile.source, lines.first, f"no one kind for {unfit.source} {_unfit(unfit)}")
     for source, reason in audit.failures:
         if source not in {unfit.source for unfit in audit.unfit}:
-            yield _annotation("error", audit, lines.first, f"{source}: {' '.join(reason.split())}")
-
-
-def _annotation(level: str, audit: Audit, line: int, text: str) -> str:
-    """Return one workflow command; its file is named from where the command runs, as GitHub looks for it."""
-    file = os.path.relpath(audit.profile.source)
-    file = audit.profile.source if file.startswith("..") else Path(file).as_posix()
-    escaped = file.replace("%", "%25").replace(":", "%3A").replace(",", "%2C")
-    return f"::{level} file={escaped},line={line}::{text.replace('%', '%25')}"
+            yield annotation("error", audit.profile.source, lines.first, f"{source}: {reason}")
 
 
 FORMATS: dict[str, Callable[[Sequence[Audit]], str]] = {

@@ -5,6 +5,8 @@ Every message reads *where: what was expected, what was found; what to do next*.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class CensusError(Exception):
     """The base of every error census raises on purpose."""
@@ -52,3 +54,15 @@ class GoldenError(CensusError):
 
 class ReportError(CensusError):
     """A report cannot be built: no goldens, nothing to draw with, or a folder that is none of its own."""
+
+
+class GoldenDiffersError(GoldenError):
+    """A golden pins something else than was measured, or nothing.
+
+    Attributes:
+        differences: what differs, a field each; empty where there is no golden.
+    """
+
+    def __init__(self, message: str, differences: Sequence[object] = ()) -> None:
+        super().__init__(message)
+        self.differences = tuple(differences)

@@ -1,8 +1,9 @@
-"""The lines of an op profile's file: where each kind and each count stands."""
+"""The lines of an op profile's file, where each kind and each count stands, and of a field of any YAML file."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,32 @@ class ProfileLines:
     def of_op(self, kind: str, op: str) -> int:
         """Return the line of one count."""
         return self.ops[kind][op]
+
+
+def line_of(text: str, field: str) -> int:
+    """Return the line, from 1, of a field of a YAML text: `ops.decoder.attMM`, `layers[1].count`.
+
+    Of a field that it lacks it is the line of the innermost one that would hold it.
+    """
+    node = yaml.compose(text, Loader=yaml.SafeLoader)
+    line, rest = 1, field
+    while rest:
+        if isinstance(node, yaml.MappingNode):
+            # A key may have dots of its own: the longest that fits is meant.
+            fitting = [key for key in _entries(node) if re.match(rf"{re.escape(key)}($|[.\[])", rest)]
+            if not fitting:
+                break
+            name = max(fitting, key=len)
+            key, node = _entries(node)[name]
+            line, rest = _line(key), rest[len(name) :].removeprefix(".")
+        elif isinstance(node, yaml.SequenceNode) and (place := re.match(r"\[(\d+)\]\.?", rest)):
+            if int(place[1]) >= len(node.value):
+                break
+            node = node.value[int(place[1])]
+            line, rest = _line(node), rest[place.end() :]
+        else:
+            break
+    return line
 
 
 def _entries(node: Any) -> dict[str, tuple[Any, Any]]:

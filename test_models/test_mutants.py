@@ -20,14 +20,14 @@ from test_models import (
     test_whole_layers,
 )
 from test_models.families import FAMILIES
-from test_models.golden_check import require_golden
+from test_models.golden_check import pin_of
 from test_models.mutants import DATA, ENGINE, EQUIVALENT, LAYERS, MUTANTS, Mutant
 from test_models.planting import Edit, planted
 
 pytestmark = pytest.mark.mutants
 
 CHECKS = {
-    "golden": lambda case, root: require_golden(case, fresh(case), root),
+    "golden": lambda case, root: pin_of(case, fresh(case), root).require(case.name),
     "golden's names": test_goldens.test_a_golden_names_the_case_and_the_type_it_was_measured_of,
     "no orphans": lambda _, root: test_goldens.test_every_golden_has_a_case(root),
     "audit": lambda case, _: test_audit.test_a_shipped_profile_agrees_with_every_case_of_its_family(case),
