@@ -193,7 +193,8 @@ def _summary(reports: Sequence[pytest.TestReport]) -> list[str]:
     changes = sorted(
         f"{', '.join(_said(report, _MODEL))}: {change}" for report in reports for change in _said(report, _CHANGE)
     )
-    fields = Counter(change.split(": ", 1)[1].split(":")[0] for change in changes)
+    written = [change for report in reports for change in _said(report, _CHANGE) if change != "new"]
+    fields = Counter(change.split(":")[0] for change in written)
     refusals = [refusal for report in reports for refusal in _said(report, _REFUSED)]
     changed = sum(bool(_said(report, _CHANGE)) for report in reports)
     slowest = sorted(reports, key=lambda report: -report.duration)[:_SLOWEST]

@@ -1,90 +1,93 @@
 """Updating goldens: only what changed is written, whole files, with or without workers; never under CI unasked."""
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+import transformers.models.qwen3.modeling_qwen3  # noqa: F401 - an inner run drops what it is the first to import
 
+import census.golden_check
+import census.measurement  # noqa: F401
 from census import strict_yaml
 from census.errors import GoldenError
 from census.golden import golden_path, golden_text, read_golden, write_golden
-from test_models.case_table import CASES
+from test_models import test_goldens
 
-ROOT = Path(__file__).parents[1]
-CASE = CASES["qwen3-0.6b"]
+pytest_plugins = ["pytester"]
 
+CASE = "qwen3-small"
 
-def run_suite(goldens, *options, ci=""):
-    """Run the golden tests of one case on a folder of goldens, as a user would."""
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-o", f"golden_specs={goldens}",
-         "test_models/test_goldens.py", *options],
-        cwd=ROOT, env={**os.environ, "CI": ci}, capture_output=True, text=True,
-    )  # fmt: skip
+PROJECT = f"""
+from transformers import Qwen3Config
+
+def test_a_case_is_what_its_golden_pins(census):
+    config = Qwen3Config(hidden_size=64, intermediate_size=96, num_hidden_layers=2, vocab_size=128)
+    census.check_golden(config, name="{CASE}", profile="default")
+"""
 
 
 @pytest.fixture
-def goldens(tmp_path, golden_root):
-    """Copy one case's golden into a folder of its own; return the folder and the file."""
-    path = golden_path(tmp_path, CASE.model_type, CASE.name)
-    path.parent.mkdir(parents=True)
-    path.write_text(golden_path(golden_root, CASE.model_type, CASE.name).read_text())
-    return tmp_path, path
+def run_suite(pytester, monkeypatch):
+    """Return a run of a project of one case, as a user would run it."""
+    pytester.makepyfile(test_case=PROJECT)
+
+    def run(*options, ci=""):
+        monkeypatch.setenv("CI", ci)
+        monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+        return pytester.runpytest_inprocess("-p", "no:cacheprovider", *options)
+
+    return run
 
 
-ONLY = ("-k", f"pins and {CASE.name}")
+@pytest.fixture
+def path(run_suite, pytester):
+    """Write the case's golden; return the file."""
+    assert run_suite("--update-golden").ret == 0
+    return golden_path(pytester.path / "golden_specs", "qwen3", CASE)
 
 
-def test_a_changed_count_fails_with_expected_measured_and_evidence_and_an_update_mends_it(goldens):
-    folder, path = goldens
+def test_a_changed_count_fails_with_expected_measured_and_evidence_and_an_update_mends_it(run_suite, path):
     right = path.read_text()
     path.write_text(right.replace("normOp: 2", "normOp: 5"))
-    failed = run_suite(folder, *ONLY)
-    assert failed.returncode == 1
-    assert "ops.decoder.normOp: 5 -> 2  [input_layernorm; post_attention_layernorm]" in failed.stdout
-    assert f"pytest --update-golden -k {CASE.name}" in failed.stdout
-    updated = run_suite(folder, *ONLY, "--update-golden", "-n", "2")
-    assert updated.returncode == 0, updated.stdout
-    assert f"{CASE.name}: ops.decoder.normOp: 5 -> 2" in updated.stdout
-    assert "ops.decoder.normOp in 1 goldens" in updated.stdout
+    failed = run_suite()
+    assert failed.ret == 1
+    assert "ops.decoder.normOp: 5 -> 2  [input_layernorm; post_attention_layernorm]" in failed.stdout.str()
+    assert "pytest --update-golden -k test_a_case_is_what_its_golden_pins" in failed.stdout.str()
+    updated = run_suite("--update-golden")
+    assert updated.ret == 0
+    assert f"{CASE}: ops.decoder.normOp: 5 -> 2" in updated.stdout.str()
+    assert "ops.decoder.normOp in 1 goldens" in updated.stdout.str()
     assert strict_yaml.load(path.read_text(), "golden", GoldenError) == strict_yaml.load(right, "golden", GoldenError)
 
 
-def test_a_case_without_a_golden_fails_writes_nothing_and_names_the_command(tmp_path):
-    failed = run_suite(tmp_path, *ONLY)
-    assert failed.returncode == 1
-    assert f"pytest --update-golden -k {CASE.name}" in failed.stdout
-    assert not list(tmp_path.rglob("*"))
+def test_a_case_without_a_golden_fails_writes_nothing_and_names_the_command(run_suite, pytester):
+    failed = run_suite()
+    assert failed.ret == 1
+    assert "found none; review the model, then run pytest --update-golden -k " in failed.stdout.str()
+    assert not (pytester.path / "golden_specs").exists()
 
 
 def test_a_golden_without_a_case_fails_and_is_named(tmp_path):
     (tmp_path / "llama").mkdir()
     (tmp_path / "llama" / "no-such-case.yaml").write_text("")
-    failed = run_suite(tmp_path, "-k", "every_golden_has_a_case")
-    assert failed.returncode == 1
-    assert "llama/no-such-case.yaml; delete them, or add their cases" in failed.stdout
+    with pytest.raises(AssertionError, match=r"llama/no-such-case.yaml; delete them, or add their cases"):
+        test_goldens.test_every_golden_has_a_case(tmp_path)
 
 
-def test_an_update_of_what_did_not_change_leaves_the_file_as_it_lies(goldens):
-    folder, path = goldens
+def test_an_update_of_what_did_not_change_leaves_the_file_as_it_lies(run_suite, path):
     path.write_text(path.read_text().replace("transformers: 5", "transformers: 4"))
     before = path.read_bytes()
-    assert run_suite(folder, *ONLY, "--update-golden").returncode == 0
+    assert run_suite("--update-golden").ret == 0
     assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(("option", "code"), [("--update-golden", 4), ("--update-golden=force", 0)])
-def test_under_ci_an_update_is_refused_unless_forced(goldens, option, code):
-    folder, _ = goldens
-    done = run_suite(folder, *ONLY, option, ci="true")
-    assert done.returncode == code
-    assert ("pass --update-golden=force" in done.stderr) == (code == 4)
+def test_under_ci_an_update_is_refused_unless_forced(run_suite, option, code):
+    done = run_suite(option, ci="true")
+    assert done.ret == code
+    assert ("pass --update-golden=force" in done.stderr.str()) == (code == 4)
 
 
-def test_a_write_that_fails_leaves_the_old_golden(goldens, monkeypatch):
-    _, path = goldens
+def test_a_write_that_fails_leaves_the_old_golden(path, monkeypatch):
     before, golden = path.read_bytes(), read_golden(path)
 
     def full_disk(*_):
