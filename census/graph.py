@@ -303,6 +303,15 @@ class LayerGraph(DataFlow):
             for step in self._unscaling(value)
         )
 
+    def comes_off_stream(self, value: int) -> bool:
+        """Tell whether a value is the residual stream's, normed as often as it may be."""
+        while not self.on_stream(value):
+            norm = self.norms.get(self.unscaled(value))
+            if norm is None:
+                return False
+            value = norm.input
+        return True
+
     def nearest_projections(self, values: Iterable[int]) -> tuple[Projection, ...]:
         """Return the projections that a layer's values were last made by, in the order they ran.
 
@@ -337,7 +346,7 @@ class LayerGraph(DataFlow):
             entry = self.unscaled(part)
             norm = self.norms.get(entry)
             event = self.producer.get(entry)
-            if self.on_stream(part) or (norm is not None and self.on_stream(norm.input)):
+            if self.on_stream(part) or (norm is not None and self.comes_off_stream(norm.input)):
                 places.add(entry)
             elif event is not None and event.op in SUMS | MOVES and len(self.fluid_content(event)) > 1:
                 pending += [taken for taken in self.fluid_content(event) if taken not in pending]

@@ -374,7 +374,7 @@ class LayerParts:
             and not self._belongs_to_low_rank(norm)
             and (
                 norm.output in graph.toward_output
-                or (graph.on_stream(norm.input) and not self._routes_alone(norm))
+                or (graph.comes_off_stream(norm.input) and not self._routes_alone(norm))
                 or self._feeds_chained(norm)
             )
         )
@@ -383,6 +383,11 @@ class LayerParts:
         """Tell whether a norm is the stream's own from where it enters: no branch takes what it returns as it is."""
         graph = self.graph
         if graph.unscaled(norm.input) != self.run.input:
+            return False
+        if norm.output not in graph.stream and any(
+            graph.unscaled(other.input) == norm.output for other in graph.norms.values()
+        ):
+            # A branch norms what it takes twice.
             return False
         return all(graph.leaves_stream(p.data) != norm.output for p in graph.projections.values())
 
