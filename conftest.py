@@ -23,7 +23,7 @@ from test_models.golden_check import pin_of
 from test_models.network import closed_network
 
 settings.register_profile(
-    "ci", max_examples=5, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
+    "ci", max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
 )
 settings.register_profile("deep", max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

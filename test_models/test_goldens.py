@@ -1,5 +1,7 @@
 """What is measured is what the goldens pin, and each golden has its case."""
 
+import pytest
+
 from census.golden import golden_path, read_golden
 from test_models.case_table import MEASURED
 from test_models.routes import routes_of
@@ -18,6 +20,13 @@ def test_every_golden_has_a_case(golden_root):
 def test_a_golden_names_the_case_and_the_type_it_was_measured_of(case, golden_root):
     golden = read_golden(golden_path(golden_root, case.model_type, case.name))
     assert (golden.case, golden.model_type, golden.spec["name"]) == (case.name, case.model_type, case.name)
+
+
+@pytest.mark.xdist_group("grouped")
+def test_tests_of_a_group_run_in_one_worker(request):
+    if not hasattr(request.config, "workerinput"):
+        pytest.skip("no workers: the suite runs in one process")
+    assert request.node.nodeid.endswith("@grouped"), "pytest and pytest-xdist no longer agree on a group's mark"
 
 
 def test_three_routes_or_more_vouch_for_95_goldens_of_100():

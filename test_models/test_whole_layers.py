@@ -10,22 +10,13 @@ from census.kinds import read_runs
 from census.measurement import forward
 from test_models.case_table import MEASURED
 
-_LOOPS = {"qwen4_exp-small", "qwen4_exp_text-small"}
-_SLOW = "its attention loops over tokens in Python: 10 s a run, where all others together take 30"
-
 SMALL = [
     case
     for name, case in MEASURED.items()
     if case.group.startswith("types") and name.endswith("-small") and not case.language_model
 ]
 
-small_types = pytest.mark.parametrize(
-    "small",
-    [
-        pytest.param(case, id=case.name, marks=[pytest.mark.skip(reason=_SLOW)] * (case.name in _LOOPS))
-        for case in SMALL
-    ],
-)
+small_types = pytest.mark.parametrize("small", SMALL, ids=str)
 
 _CROSS = ("encoder_attn", "encoder_attn_layer_norm")
 
