@@ -39,8 +39,8 @@ MAX_LAYERS = 4096
 MAX_EXPERTS = 65536
 """Experts of a layer: some models build each."""
 
-MAX_EXPERTS_IN_ALL = 2**17
-"""Layers times experts of a layer. The largest published model has 2**15."""
+MAX_EXPERTS_IN_ALL = 2**20
+"""Layers times experts of a layer. Doge, which keeps its experts in two tables, has half as many by default."""
 
 MAX_QUOTED = 200
 """Characters of a file that a message quotes."""

@@ -27,7 +27,7 @@ _BOUNDS = (
 )
 """Fields that multiply what is built: what their names look like, the most that is taken, of what."""
 
-_WIDTH = re.compile(r"(?<!window)(?<!chunk)(^|_)(size|dim|heads|layers?|experts|rank|width)$")
+_WIDTH = re.compile(r"(?<!window)(?<!chunk)(?<!feature)(^|_)(size|dim|heads|layers?|experts|rank|width)$")
 _OPEN_LIMITS = frozenset({"time_step_limit"})
 """Fields whose published values hold Infinity, which is no JSON: a clamp without an upper end."""
 

@@ -79,6 +79,12 @@ def test_mistral_with_layer_types_is_what_transformers_reads_it_as(config_file):
     assert load_config(config_file({**LLAMA, "model_type": "mistral", "layer_types": types})).model_type == "ministral"
 
 
+def test_a_layer_counted_from_the_end_is_read(config_file):
+    # As published configs of LLaVA state which layer of the tower hands on its features.
+    fields = {"model_type": "llava", "vision_feature_layer": -2, "text_config": LLAMA}
+    assert load_config(config_file(fields)).vision_feature_layer == -2
+
+
 @pytest.mark.parametrize("limit", ["Infinity", '{"__float__": "Infinity"}'])
 def test_an_open_time_step_limit_is_read(config_file, limit):
     config = load_config(config_file(f'{{"model_type": "mamba2", "time_step_limit": [0.0, {limit}]}}'.encode()))

@@ -13,10 +13,12 @@ from census import CensusError, ConfigError, bounds, measure, strict_yaml
 from census.case_files import cases_here
 from census.compare import read_compared
 from census.config import load_config
+from census.config_file import check_sizes
 from census.errors import GoldenError, ModelSpecError
 from census.golden import golden_path, read_golden
 from census.op_profile import load_op_profile, parse_op_profile
 from census.spec import ModelSpec
+from test_models.case_table import MEASURED
 from test_models.families import FAMILIES
 
 GOLDENS = Path(__file__).parents[1] / "golden_specs"
@@ -227,6 +229,11 @@ def test_a_config_too_large_to_build_is_refused_before_it_is_built(tmp_path, mon
         json.dumps({**FAMILIES[model_type].config, **changes, "model_type": model_type})
     )
     assert "expected at most" in refused(load_config, tmp_path)
+
+
+def test_no_measured_case_is_beyond_a_bound():
+    for case in MEASURED.values():
+        check_sizes(vars(case.config_object), case.name)
 
 
 ELSEWHERE = ("../x", "a/../../x", "/x", "..", ".", "", "a/b", "a\x00b", "a\n", ".hidden", "x" * 300)
