@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from census.bounds import quoted
 from census.config_file import read_config_file
 from census.errors import ConfigError
+from census.releases import own_fields, text_class
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig
@@ -187,21 +188,21 @@ def _built_class(architectures: object) -> tuple[str, str] | None:
 
 def _fixed_text_type(config_class: type[PreTrainedConfig]) -> str | None:
     """Return the one model type a composite's language model can have, None where its file chooses it."""
-    return getattr(config_class.sub_configs_defaults["text_config"].config_class, "model_type", None)
+    return getattr(text_class(config_class), "model_type", None)
 
 
 def _check_text_type(config_class: type[PreTrainedConfig], text: object, where: str) -> None:
     """Refuse a text config of a type the composite does not hold; Transformers would read it as its own."""
     from transformers import CONFIG_MAPPING
 
-    held = config_class.sub_configs_defaults.get("text_config")
+    held = text_class(config_class)
     if held is None or not isinstance(text, dict) or "model_type" not in text:
         return
     stated, own = text["model_type"], config_class.model_type
     fixed = _fixed_text_type(config_class)
     if isinstance(stated, str) and (
         stated == _TEXT_TYPES_REREAD.get(own)
-        or (stated in CONFIG_MAPPING and (not fixed or CONFIG_MAPPING[stated] is held.config_class))
+        or (stated in CONFIG_MAPPING and (not fixed or CONFIG_MAPPING[stated] is held))
     ):
         return
     expected = repr(fixed) if fixed else "one that Transformers knows"
@@ -214,16 +215,13 @@ def _check_text_type(config_class: type[PreTrainedConfig], text: object, where: 
 
 def _unread_text_fields(config: PreTrainedConfig, fields: Mapping[str, Any]) -> list[str]:
     """Return the language model's fields that a composite states flat and Transformers did not read."""
-    held = config.sub_configs_defaults.get("text_config")
-    if held is None or fields.get("text_config") is not None:
+    if text_class(type(config)) is None or fields.get("text_config") is not None:
         return []
     text = config.text_config
-    own = type(config).__dataclass_fields__
+    own = own_fields(type(config))
     read = vars(text)
     return [
-        name
-        for name in type(text).__dataclass_fields__
-        if name in fields and name not in own and read.get(name) != fields[name]
+        name for name in own_fields(type(text)) if name in fields and name not in own and read.get(name) != fields[name]
     ]
 
 
@@ -236,7 +234,7 @@ def _nested(
             f"{where}: text_config: expected the language model's fields and its model_type, found "
             f"{', '.join(flat)} beside it; put them there in a copy of the file"
         )
-    own = {*config_class.__dataclass_fields__, "tie_word_embeddings"}
+    own = {*own_fields(config_class), "tie_word_embeddings"}
     text = {name: value for name, value in fields.items() if name not in own}
     return {**{name: value for name, value in fields.items() if name in own}, "text_config": text}
 

@@ -15,6 +15,8 @@ import torch
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
+from census.releases import query_length
+
 IMPLEMENTATION = "census"
 """The name under which the kernel and its mask are registered while a census runs."""
 
@@ -46,8 +48,9 @@ class _Masks:
     def make(
         self,
         batch_size: int,
-        q_length: int,
         kv_length: int,
+        q_length: int | None = None,
+        cache_position: torch.Tensor | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | None = None,
         mask_function: Callable[..., object] | None = None,
@@ -55,7 +58,8 @@ class _Masks:
         **_: object,
     ) -> torch.Tensor:
         """Return an empty mask (batch, 1, queries, keys), noted with the reach it stands for."""
-        mask = torch.zeros((batch_size, 1, q_length, kv_length), dtype=dtype, device=device)
+        queries = query_length(q_length, cache_position)
+        mask = torch.zeros((batch_size, 1, queries, kv_length), dtype=dtype, device=device)
         if local_size is not None and mask_function is not None:
             flavour = "chunked" if _uses_chunks(mask_function) else "sliding"
             self._reach[_storage(mask)] = (mask, flavour, local_size)
