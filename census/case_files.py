@@ -24,29 +24,33 @@ def cases_here(archs: set[str]) -> dict[str, Callable[[], PretrainedConfig]]:
     Raises:
         AuditError: there is no case table below the current folder, or no case of these families in it.
     """
-    files = sorted(_FOLDER.glob("*.yaml"))
-    if not files:
+    entries = measured_entries()
+    if not entries:
         raise AuditError(
             f"--all-cases: expected the case table in {_FOLDER}, found none below the current folder; "
             f"run it in a checkout of the repository, or name the sources"
         )
-    cases: dict[str, Callable[[], PretrainedConfig]] = {}
-    for file in files:
-        text = read_text(file, MAX_YAML_BYTES, AuditError, "cases", "correct the file")
-        entries = strict_yaml.load(text, str(file), AuditError)
-        if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
-            raise AuditError(f"{file}: expected a mapping of cases, found another form; correct the file")
-        cases |= {name: functools.partial(_config, entry) for name, entry in entries.items() if _is_of(archs, entry)}
+    cases = {
+        name: functools.partial(_config, entry) for name, entry in entries.items() if entry.get("arch") in archs
+    }  # fmt: skip
     if not cases:
         raise AuditError(
             f"--all-cases: expected cases of family {', '.join(sorted(archs))}, found none in {_FOLDER}; "
             f"name the sources"
         )
-    return cases
+    return dict(cases)
 
 
-def _is_of(archs: set[str], entry: dict[str, Any]) -> bool:
-    return entry.get("arch") in archs and not entry.get("refused")
+def measured_entries() -> dict[str, dict[str, Any]]:
+    """Return every case that is measured, by name, as the table below the current folder has it; none without one."""
+    entries: dict[str, dict[str, Any]] = {}
+    for file in sorted(_FOLDER.glob("*.yaml")):
+        text = read_text(file, MAX_YAML_BYTES, AuditError, "cases", "correct the file")
+        held = strict_yaml.load(text, str(file), AuditError)
+        if not isinstance(held, dict) or not all(isinstance(entry, dict) for entry in held.values()):
+            raise AuditError(f"{file}: expected a mapping of cases, found another form; correct the file")
+        entries |= {name: entry for name, entry in held.items() if not entry.get("refused")}
+    return entries
 
 
 def _config(entry: dict[str, Any]) -> PretrainedConfig:

@@ -99,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_explain(commands)
     _add_audit(commands)
     _add_diff(commands)
+    _add_drift(commands)
     _add_resolve(commands)
     _add_list(commands)
     _add_draft(commands)
@@ -218,6 +219,24 @@ def _add_diff(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         parser.add_argument(name, metavar=name.upper(), help=f"a golden, a spec, an op profile, or a model: {_SOURCE}")
     parser.add_argument("--format", choices=("table", "json", "markdown"), default="table", help="table by default")
     parser.set_defaults(run=_diff)
+
+
+def _add_drift(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "drift",
+        "measure every case with two releases of Transformers or torch and print what differs, with what stated it in "
+        "either; exit 0 where nothing does, 1 where something does, 2 where something could not be measured",
+        "census drift --from 5.20.2 --to 5.24.0 --types qwen3_next mixtral",
+    )
+    release = "a version that pip finds, or a folder that holds the package"
+    parser.add_argument("--from", dest="one", metavar="RELEASE", required=True, help=f"the earlier: {release}")
+    parser.add_argument("--to", dest="other", metavar="RELEASE", required=True, help=f"the later: {release}")
+    parser.add_argument("--package", choices=("transformers", "torch"), default="transformers", help="of what package")
+    parser.add_argument("--types", metavar="TYPE", nargs="+", default=[], help="these model types alone")
+    parser.add_argument("--bisect", action="store_true", help="find the release in which each change first appears")
+    parser.add_argument("--format", choices=("table", "json", "markdown"), default="table", help="table by default")
+    parser.set_defaults(run=_drift)
 
 
 def _add_resolve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -419,6 +438,21 @@ def _diff(options: argparse.Namespace) -> int:
     if text:
         print(text)
     return DIFFERS if any(found.values()) else AGREES
+
+
+def _drift(options: argparse.Namespace) -> int:
+    from census.drift import drift
+    from census.drift_cases import drift_cases
+    from census.drift_report import drift_text
+
+    def tell(line: str) -> None:
+        print(f"census: {line}", file=sys.stderr, flush=True)
+
+    found = drift(options.package, options.one, options.other, drift_cases(options.types), options.bisect, tell)
+    print(drift_text(found, options.format))
+    if found.of("failed"):
+        return FAILED
+    return DIFFERS if any(case.state != "equal" for case in found.cases) else AGREES
 
 
 def _resolve(options: argparse.Namespace) -> int:

@@ -66,3 +66,7 @@ class GoldenDiffersError(GoldenError):
     def __init__(self, message: str, differences: Sequence[object] = ()) -> None:
         super().__init__(message)
         self.differences = tuple(differences)
+
+
+class DriftError(CensusError):
+    """Two releases of a package cannot be compared: one is missing, or does not run the census at all."""

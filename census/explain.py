@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from census.errors import FieldError
 from census.kinds import KindCensus
-from census.measurement import ModelCensus, measurement_of
+from census.measurement import Measurement, ModelCensus, measurement_of
 from census.op_profile import load_op_profile
 from census.profile_lines import ProfileLines
 from census.ran_modules import Place, RanStack
@@ -67,14 +67,19 @@ def explain(
         BuildError, UnknownPartError, KindError: as of `measurement_of`.
     """
     measured = measurement_of(config, arch, name)
+    found = explanations(measured)
+    return found if field is None else _chosen(found, field, measured.census.left_out)
+
+
+def explanations(measured: Measurement) -> list[Explanation]:
+    """Return what stated every field of the spec of what was measured."""
     census = measured.census
     ran = RanStack(measured.built, measured.recording, census.stack)
-    found = [
+    return [
         *_of_model(census, ran),
         *_of_kinds(census.spec, census.kinds, ran, "", census.spec["arch"]),
         *(_of_tower(measured.tower, census.spec["vision"]) if measured.tower else ()),
     ]
-    return found if field is None else _chosen(found, field, census.left_out)
 
 
 def explanations_text(found: Sequence[Explanation]) -> str:
