@@ -31,6 +31,7 @@ _ASKS = frozenset({torch.Tensor.item, torch.Tensor.__bool__, torch.Tensor.__int_
 _NOTHING: Mapping[torch.dtype, object] = {torch.bool: False, torch.float32: 0.0, torch.float64: 0.0}
 """What a number of a fake tensor is taken for outside the layers: no padding, no layer dropped, nothing special."""
 _SPLITS = frozenset({torch.split, torch.Tensor.split})
+_REPEATS = frozenset({torch.repeat_interleave, torch.Tensor.repeat_interleave})
 
 
 class _Groups(list[int]):
@@ -71,6 +72,7 @@ class Recorder(TorchDispatchMode):
         self._alive: list[torch.Tensor] = []
         self._written: dict[int, int] = {}
         self._kernel: dict[str, object] = {}
+        self._repeated: dict[int, torch.Tensor] = {}
 
     def where(self) -> str:
         """Say what was running, for an error."""
@@ -115,6 +117,15 @@ class Recorder(TorchDispatchMode):
             pending.extend(taken for taken in inputs if taken not in seen)
             seen.update(inputs)
         return self.stream not in seen
+
+    def repeats(self, repeated: torch.Tensor, tensor: torch.Tensor) -> None:
+        """Note that a tensor holds another one's entries, each several times."""
+        self._repeated[id(repeated)] = tensor
+        self._alive.append(repeated)
+
+    def unrepeated(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what a tensor repeats the entries of, the tensor itself where it repeats none."""
+        return self._repeated.get(id(tensor), tensor)
 
     def describe_kernel(self, attributes: dict[str, object]) -> None:
         """Take the attributes of the score kernel that runs next."""
@@ -209,6 +220,10 @@ class FunctionListener(TorchFunctionMode):
             return self._all_in_the_first(args, kwargs)
         if func is torch.where and len(args) == 1:
             return self._every_column(args[0])
+        if func in _REPEATS and self._recorder.layer is not None and args[0].is_floating_point():
+            repeated = func(*args, **kwargs)
+            self._recorder.repeats(repeated, args[0])
+            return repeated
         return self._dropout(args, kwargs) if func in _DROPOUTS else func(*args, **kwargs)
 
     def _grouped_matmul(

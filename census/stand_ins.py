@@ -78,8 +78,10 @@ def _stand_in(entry: Recurrence, function: Any, recorder: Recorder) -> Callable[
             if name not in entry.roles
             for tensor in tensors_of(argument)
         ]
+        # Some releases of Transformers repeat a key's heads for the values' before the function, some in it.
         queries, keys, values = (
-            None if part is None else heads(tuple(part.shape)) for part, heads in zip(parts, entry.heads, strict=True)
+            None if part is None else heads(tuple(recorder.unrepeated(part).shape))
+            for part, heads in zip(parts, entry.heads, strict=True)
         )
         heads = (queries, keys, values)
         attributes = {"heads": heads, **entry.of_state(heads), "function": name}
