@@ -19,8 +19,9 @@ from census.coverage import TABLE, table_text
 from census.golden import write_atomically
 from census.pytest_plugin import CensusFixture, golden_root_of
 from test_models.case_table import MEASURED, PUBLISHED, Case, census_of, coverage
-from test_models.golden_check import pin_of
+from test_models.golden_check import pin_of, require_refusal
 from test_models.network import closed_network
+from test_models.older_releases import goldens_release, installed, missing, older_row
 
 settings.register_profile(
     "ci", max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
@@ -37,6 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "mutants: a fault planted in a model, a table or the engine, which a check finds"
     )
     config.addinivalue_line("markers", "network: a test that opens sockets, as a browser on this machine does")
+    if config.getoption("--update-golden") and not installed() >= goldens_release():
+        raise pytest.UsageError(
+            "--update-golden: expected the Transformers that the goldens were measured with, found an older one; "
+            "install with -c constraints.txt"
+        )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -45,7 +51,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(
                 fixture,
-                [pytest.param(case, id=name, marks=pytest.mark.xdist_group(name)) for name, case in table.items()],
+                [pytest.param(case, id=name, marks=_marks(case)) for name, case in table.items()],
             )
 
 
@@ -70,6 +76,11 @@ def _no_network(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
         yield
 
 
+def _marks(case: Case) -> list[pytest.MarkDecorator]:
+    reason = missing(case.model_type)
+    return [pytest.mark.xdist_group(case.name), *([pytest.mark.skip(reason=reason)] if reason else [])]
+
+
 @pytest.fixture(scope="session")
 def golden_root(pytestconfig: pytest.Config) -> Path:
     return golden_root_of(pytestconfig)
@@ -81,6 +92,10 @@ def check_golden(census: CensusFixture, golden_root: Path):  # type: ignore[no-u
 
     def check(case: Case) -> None:
         __tracebackhide__ = True
+        row = older_row(case.name)
+        if row is not None and row.refused:
+            require_refusal(case, row)
+            return
         census.check_pin(pin_of(case, census_of(case.name), golden_root))
 
     return check

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,17 +24,27 @@ class Pin:
         path: the golden's file.
         measured: the golden as it would be written now.
         census: the measurement, which holds the evidence of every number.
+        read: what reads the file.
     """
 
     path: Path
     measured: Golden
     census: ModelCensus
+    read: Callable[[Path], Golden] = read_golden
 
     @classmethod
-    def of(cls, root: Path, model_type: str, name: str, census: ModelCensus, vouched_for_by: Sequence[str] = ()) -> Pin:
+    def of(
+        cls,
+        root: Path,
+        model_type: str,
+        name: str,
+        census: ModelCensus,
+        vouched_for_by: Sequence[str] = (),
+        read: Callable[[Path], Golden] = read_golden,
+    ) -> Pin:
         """Return the pin of a model whose golden lies at `<root>/<model_type>/<name>.yaml`."""
         golden = new_golden(name, model_type, census.spec, vouched_for_by)
-        return cls(golden_path(root, model_type, name), golden, census)
+        return cls(golden_path(root, model_type, name), golden, census, read)
 
     def require(self, select: str) -> None:
         """Refuse a measurement that its golden does not pin.
@@ -52,7 +62,7 @@ class Pin:
                 f"{self.measured.case}: expected a golden at {self.path}, found none; "
                 f"review the model, then run {command}"
             )
-        differences = diff_specs(read_golden(self.path).pinned, self.measured.pinned)
+        differences = diff_specs(self.read(self.path).pinned, self.measured.pinned)
         if differences:
             lines = [f"  {d}  [{self._evidence(d.path)}]" for d in differences]
             raise GoldenDiffersError(
@@ -74,7 +84,7 @@ class Pin:
             GoldenError: the file could not be written; what was there before is still there.
         """
         try:
-            pinned = read_golden(self.path).pinned if self.path.exists() else None
+            pinned = self.read(self.path).pinned if self.path.exists() else None
         except GoldenError:
             pinned = None
         differences = [] if pinned is None else diff_specs(pinned, self.measured.pinned)
