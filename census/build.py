@@ -27,6 +27,7 @@ from census.config_file import check_sizes
 from census.errors import BuildError
 from census.kernels import IMPLEMENTATION, attention_interface
 from census.own_model import OwnModel
+from census.releases import stated_depth
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -301,7 +302,7 @@ def find_layers(model: nn.Module, config: PretrainedConfig | OwnModel) -> dict[s
         and not _inside_a_list(model, path)
         and any(sum(parameter.dim() > 1 for parameter in entry.parameters()) > 1 for entry in module)
     }
-    depth = getattr(config, "num_hidden_layers", None)
+    depth = stated_depth(config)
     deep = {path: module for path, module in lists.items() if len(module) == depth}
     stacks = deep if len(deep) == 1 and not config.is_encoder_decoder else lists
     if not stacks:

@@ -38,3 +38,9 @@ def own_fields(config_class: type[PreTrainedConfig]) -> tuple[str, ...]:
         return tuple(field.name for field in dataclasses.fields(config_class))
     made_of = [inspect.signature(base).parameters for base in config_class.__mro__[:-1]]
     return tuple(dict.fromkeys(name for names in made_of for name in names if name not in ("self", "kwargs")))
+
+
+def stated_depth(config: PreTrainedConfig) -> int | None:
+    """Return how many layers a config states; towers of Qwen's kind call it `depth` alone before 5.23."""
+    depth: int | None = getattr(config, "num_hidden_layers", None) or getattr(config, "depth", None)
+    return depth
