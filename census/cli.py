@@ -137,7 +137,7 @@ def _add_show(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         commands,
         "show",
         "print the spec measured of a config",
-        "census show ./config.json --arch qwen3_5 --format table",
+        "census show mixtral --format table",
     )
     parser.add_argument("source", metavar="SOURCE", help=_SOURCE)
     parser.add_argument("--arch", help="the family whose profile names the kinds; inferred from the name if left out")
@@ -164,7 +164,7 @@ def _add_explain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         commands,
         "explain",
         "print what stated each number of a spec: evidence, modules that ran, shapes, file and line of their code",
-        "census explain ./config.json moe.attMM",
+        "census explain mixtral decoder.attMM",
     )
     parser.add_argument("source", metavar="SOURCE", help=_SOURCE)
     parser.add_argument(
@@ -184,7 +184,7 @@ def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "audit",
         "compare an op profile with what is measured, kind by kind and op by op; exit 0 where they agree, "
         "1 where they differ, 2 where something could not be measured",
-        "census audit ./config.json --profile my_family.yaml",
+        "census audit mixtral qwen3_moe --profile mixtral",
     )
     parser.add_argument("sources", metavar="SOURCE", nargs="*", help=_SOURCE)
     parser.add_argument(
@@ -213,7 +213,7 @@ def _add_diff(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "diff",
         "print the fields, kinds and ops in which two models, goldens, specs or profiles differ; exit 0 where they are "
         "equal, 1 where they differ, 2 where they cannot be compared",
-        "census diff ./config.json golden_specs/mixtral/mixtral-8x7b.yaml",
+        "census diff mixtral qwen3_moe",
     )
     for name in ("a", "b"):
         parser.add_argument(name, metavar=name.upper(), help=f"a golden, a spec, an op profile, or a model: {_SOURCE}")
@@ -244,7 +244,7 @@ def _add_resolve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         commands,
         "resolve",
         "print the spec read from a config's field names, the second opinion",
-        "census resolve ./config.json --against-census",
+        "census resolve deepseek_v3 --against-census",
     )
     parser.add_argument("source", metavar="SOURCE", help=_SOURCE)
     parser.add_argument(

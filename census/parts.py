@@ -374,7 +374,8 @@ class LayerParts:
             and not self._belongs_to_low_rank(norm)
             and (
                 norm.output in graph.toward_output
-                or (graph.comes_off_stream(norm.input) and not self._routes_alone(norm))
+                or (graph.on_stream(norm.input) and not self._routes_alone(norm))
+                or self._norms_again(norm)
                 or self._feeds_chained(norm)
             )
         )
@@ -391,6 +392,21 @@ class LayerParts:
             return False
         return all(graph.leaves_stream(p.data) != norm.output for p in graph.projections.values())
 
+    def _norms_again(self, norm: Norm) -> bool:
+        """Tell whether a norm takes what a branch takes and another has normed; one before an indexer is its own."""
+        graph = self.graph
+        if not graph.comes_off_stream(norm.input):
+            return False
+        taking = {p for mixer in self.mixers for p in mixer.projections if p not in mixer.controls}
+        taking |= {p for feed_forward in self.feed_forwards for p in feed_forward.projections}
+        reached = graph.walk_on([norm.output], lambda value: value in graph.projections or value in graph.stream)
+        return any(graph.projections.get(value) in taking - self._routing for value in reached)
+
+    @cached_property
+    def _routing(self) -> frozenset[Projection]:
+        """The projections that are a router's or a connection's own."""
+        return frozenset({*self.graph.connections, *(p for ff in self.feed_forwards for p in ff.router)})
+
     def _feeds_chained(self, norm: Norm) -> bool:
         """Tell whether a norm is at the input of a feed-forward that takes a mixer's output."""
         graph = self.graph
@@ -405,11 +421,10 @@ class LayerParts:
     def _routes_alone(self, norm: Norm) -> bool:
         """Tell whether a norm is a router's or a connection's own: all that its output is projected by is theirs."""
         graph = self.graph
-        theirs = {*graph.connections, *(p for feed_forward in self.feed_forwards for p in feed_forward.router)}
         ends = {*graph.projections, *graph.stream, *graph.coefficients, *graph.depth_attended}
         reached = graph.walk_on([norm.output], lambda value: value in ends)
         fed = {graph.projections[value] for value in reached if value in graph.projections}
-        return fed <= theirs and (bool(fed) or bool(graph.recombined))
+        return fed <= self._routing and (bool(fed) or bool(graph.recombined))
 
     def norm_biases(self, norm: Norm) -> tuple[str, ...]:
         """Return the parameters a norm adds to what it returns."""

@@ -1,23 +1,33 @@
-"""The console examples of README and `docs/commands.md` print what they show, and README's Python example runs."""
+"""The console examples of README and `docs/` print what they show, README's Python example runs, and so does help's."""
 
+import argparse
 import os
 import re
 import shlex
-import subprocess
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from census.cli import main
+from census.cli import AGREES, DIFFERS, _parser, main
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```console\n\$ (.*?)\n(.*?)```", TEXT + COMMANDS, re.DOTALL)
+PAGES = "".join([TEXT, *(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md")))])
+EXAMPLES = {
+    command: re.sub(rf"^{indent}", "", output, flags=re.MULTILINE)
+    for indent, command, output in re.findall(
+        r"^( *)```console\n *\$ (.*?)\n(.*?)^ *```", PAGES, re.DOTALL | re.MULTILINE
+    )
+}
+
+[COMMANDS] = [action.choices for action in _parser()._actions if isinstance(action, argparse._SubParsersAction)]
+EXIT_CODES = {"diff": DIFFERS, "resolve": DIFFERS}
+"""Of the examples in the commands' help, those that find a difference."""
 
 
-@pytest.mark.parametrize(("command", "output"), EXAMPLES, ids=[command for command, _ in EXAMPLES])
+@pytest.mark.parametrize(("command", "output"), EXAMPLES.items(), ids=EXAMPLES)
 def test_a_console_example_prints_what_is_shown(command, output, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     program, *arguments = shlex.split(command)
@@ -26,9 +36,26 @@ def test_a_console_example_prints_what_is_shown(command, output, capsys, monkeyp
     assert capsys.readouterr().out == output
 
 
-def test_the_python_example_runs():
+def test_the_python_example_runs(monkeypatch):
+    monkeypatch.chdir(ROOT)
     [program] = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+    exec(program, {})
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "drift"])
+def test_the_example_in_a_commands_help_runs_in_an_empty_folder(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if name == "report":
+        # What it shows is a checkout's.
+        shutil.copytree(ROOT / "golden_specs" / "mixtral", tmp_path / "golden_specs" / "mixtral")
+    program, *arguments = shlex.split(COMMANDS[name].epilog.removeprefix("example: ").split(" > ")[0])
+    assert program == "census"
+    assert main(arguments) == EXIT_CODES.get(name, AGREES)
+
+
+def test_the_example_in_the_help_of_drift_is_understood_which_would_fetch_two_releases_to_run():
+    _, *arguments = shlex.split(COMMANDS["drift"].epilog.removeprefix("example: "))
+    assert _parser().parse_args(arguments).run.__name__ == "_drift"
 
 
 def test_every_module_is_in_the_map_and_the_map_holds_no_other():
