@@ -195,16 +195,15 @@ def test_a_change_left_behind_is_noticed(warmed, place):
 
 
 CENSUSES = 500 if DEEP else 10
-OBJECTS_A_CENSUS = 50
-"""What a census may leave behind on average; the caches of Python's abstract classes, still filling, take about ten.
-
-One recording, the least that a leak would hold, is thousands of objects.
+OBJECTS_A_CALL = 5
+"""What a call may leave behind on average. Once it has run some times it leaves none, over 120 calls measured; what
+came before was up to 9 a call. One recording that is kept is thousands of objects.
 """
 
 
 def growth(call, times):
     """Return how many objects a call keeps on average, after some calls to fill what is cached."""
-    for _ in range(2):
+    for _ in range(5):
         call()
     gc.collect()
     before = len(gc.get_objects())
@@ -220,9 +219,9 @@ def right_and_wrong():
 
 
 def test_memory_does_not_grow_with_the_number_of_censuses(warmed):
-    assert growth(right_and_wrong, CENSUSES) < 2 * OBJECTS_A_CENSUS
+    assert growth(right_and_wrong, CENSUSES) < OBJECTS_A_CALL
 
 
 def test_a_recording_that_is_kept_is_noticed_as_growth(warmed):
     kept = []
-    assert growth(lambda: kept.append(forward(FAMILIES["llama"].new_config(), 8)), 2) > 10 * OBJECTS_A_CENSUS
+    assert growth(lambda: kept.append(forward(FAMILIES["llama"].new_config(), 8)), 2) > 100 * OBJECTS_A_CALL
