@@ -395,7 +395,7 @@ class LayerParts:
     def _norms_again(self, norm: Norm) -> bool:
         """Tell whether a norm takes what a branch takes and another has normed; one before an indexer is its own."""
         graph = self.graph
-        if not graph.comes_off_stream(norm.input):
+        if graph.on_stream(norm.input) or not graph.comes_off_stream(norm.input):
             return False
         taking = {p for mixer in self.mixers for p in mixer.projections if p not in mixer.controls}
         taking |= {p for feed_forward in self.feed_forwards for p in feed_forward.projections}
