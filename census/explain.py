@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +167,9 @@ def _of_kinds(
         for field, value in stated.items():
             if field == "layers_with":
                 continue
+            if field in ("projections", "other_parameters"):
+                yield from _of_weights(f"{prefix}kinds.{kind}.{field}", value, kind, kinds[kind], ran)
+                continue
             evidence = _kind_evidence(kinds[kind], field)
             yield Explanation(
                 f"{prefix}kinds.{kind}.{field}", value, evidence, ran.places(kind, evidence, some.get(field, ()))
@@ -175,6 +179,26 @@ def _of_kinds(
             yield Explanation(
                 f"{prefix}kinds.{kind}.layers_with.{field}", layers, evidence, ran.places(kind, evidence, layers)
             )
+
+
+def _of_weights(
+    path: str, value: Mapping[str, object], name: str, kind: KindCensus, ran: RanStack
+) -> Iterator[Explanation]:
+    """Yield what a kind's layers hold, a part at a time, by the parameters of the first of them."""
+    for part, stated in value.items():
+        used = kind.weights[part]
+        names = used.multiplied if path.endswith(".projections") else used.names - used.multiplied
+        evidence = "; ".join(_alike(names))
+        yield Explanation(f"{path}.{part}", stated, evidence, ran.places(name, evidence))
+
+
+def _alike(names: Iterable[str]) -> Iterator[str]:
+    """Yield names in order, of those that differ in an entry's number alone (experts in modules of their own) one."""
+    groups: dict[str, list[str]] = {}
+    for name in sorted(names):
+        groups.setdefault(re.sub(r"(?<=[._])\d+", "", name), []).append(name)
+    for first, *others in groups.values():
+        yield f"{first} and {len(others)} alike" if others else first
 
 
 def _kind_evidence(kind: KindCensus, field: str) -> str:

@@ -46,11 +46,13 @@ class PartWeights:
         projections: its matmuls with a weight, in the order they ran.
         other: the elements of its parameters that no projection multiplies: norms' weights, biases, convolutions.
         names: all its parameters, by their names in the layer.
+        multiplied: those of them that projections multiply.
     """
 
     projections: tuple[Matrix, ...]
     other: int
     names: frozenset[str]
+    multiplied: frozenset[str]
 
 
 def layer_weights(parts: LayerParts, held: Mapping[str, int], tokens: int, chosen: int) -> dict[str, PartWeights]:
@@ -100,6 +102,7 @@ def layer_weights(parts: LayerParts, held: Mapping[str, int], tokens: int, chose
             tuple(matrices[part]),
             sum(held[name] for name, place in names.items() if place == part and name not in multiplied),
             frozenset(name for name, place in names.items() if place == part),
+            frozenset(name for name, place in names.items() if place == part and name in multiplied),
         )
         for part in LAYER_PARTS
         if matrices[part] or part in names.values()

@@ -14,6 +14,7 @@ from census import load_op_profile
 from census.cli import main
 from census.errors import FieldError
 from census.explain import explain
+from test_models.case_table import MEASURED
 from test_models.families import FAMILIES
 
 
@@ -83,6 +84,9 @@ def test_a_count_that_no_layer_states_is_traced_to_the_profiles_line():
     assert f"ffMM: {profile.kinds['moe'].ops['ffMM']}" in text
 
 
+BY_PART = ("projections", "other_parameters")
+
+
 @pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "gpt2", "qwen3_next", "deepseek_v3"])
 def test_every_field_of_a_spec_is_traced_to_a_line_that_defines_code(model_type):
     family = FAMILIES[model_type]
@@ -91,7 +95,16 @@ def test_every_field_of_a_spec_is_traced_to_a_line_that_defines_code(model_type)
     fields = {field for field in spec if field not in ("name", "arch", "ops", "layers", "kinds")}
     fields |= {f"ops.{kind}.{op}" for kind, ops in spec["ops"].items() for op in ops}
     fields |= {
-        f"kinds.{kind}.{field}" for kind, stated in spec["kinds"].items() for field in stated if field != "layers_with"
+        f"kinds.{kind}.{field}"
+        for kind, stated in spec["kinds"].items()
+        for field in stated
+        if field not in ("layers_with", *BY_PART)
+    }
+    fields |= {
+        f"kinds.{kind}.{field}.{part}"
+        for kind, stated in spec["kinds"].items()
+        for field in BY_PART
+        for part in stated.get(field, ())
     }
     fields |= {f"layers[{number}].count" for number in range(len(spec["layers"]))}
     assert {one.field for one in found if ".layers_with." not in one.field} == fields
@@ -160,3 +173,19 @@ def test_help_and_the_list_import_neither_torch_nor_transformers(arguments):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_a_kind_holds_is_traced_to_its_parameters_a_part_at_a_time():
+    found = {one.field: one for one in explain(FAMILIES["mixtral"].new_config())}
+    routed = found["kinds.decoder.projections.routed"]
+    assert routed.evidence == "mlp.experts.down_proj; mlp.experts.gate_up_proj"
+    assert routed.places[0].code.endswith("MixtralExperts.forward")
+    norms = found["kinds.decoder.other_parameters.norm"]
+    assert norms.evidence == "input_layernorm.weight; post_attention_layernorm.weight"
+
+
+def test_experts_in_modules_of_their_own_are_named_once():
+    found = explain(MEASURED["nllb-moe-encoder-decoder"].new_config(), field="kinds.decoder_moe.projections.routed")
+    assert found[0].evidence == (
+        "ffn.experts.expert_0.fc1.weight and 3 alike; ffn.experts.expert_0.fc2.weight and 3 alike"
+    )
