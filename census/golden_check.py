@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 from census.errors import GoldenDiffersError, GoldenError
 from census.golden import Golden, golden_path, new_golden, read_golden, write_golden
 from census.profile_lines import line_of
-from census.spec import diff_specs
+from census.spec import FieldDifference, diff_specs
 
 if TYPE_CHECKING:
     from census.measurement import ModelCensus
+
+_CAUSES = ("ops", "layers", "kinds")
+_FOLLOWS = ("costs", "vouched_for_by")
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class Pin:
                 f"{self.measured.case}: expected a golden at {self.path}, found none; "
                 f"review the model, then run {command}"
             )
-        differences = diff_specs(self.read(self.path).pinned, self.measured.pinned)
+        differences = self._differences(self.read(self.path))
         if differences:
             lines = [f"  {d}  [{self._evidence(d.path)}]" for d in differences]
             raise GoldenDiffersError(
@@ -84,14 +87,23 @@ class Pin:
             GoldenError: the file could not be written; what was there before is still there.
         """
         try:
-            pinned = self.read(self.path).pinned if self.path.exists() else None
+            pinned = self.read(self.path) if self.path.exists() else None
         except GoldenError:
             pinned = None
-        differences = [] if pinned is None else diff_specs(pinned, self.measured.pinned)
+        differences = [] if pinned is None else self._differences(pinned)
         if pinned is not None and not differences:
             return []
         write_golden(self.path, self.measured)
         return [str(difference) for difference in differences] or ["new"]
+
+    def _differences(self, pinned: Golden) -> list[FieldDifference]:
+        """Return what differs, causes first: what runs, what the model states, then what is computed of that."""
+
+        def rank(difference: FieldDifference) -> int:
+            field = difference.path.partition(".")[0].partition("[")[0]
+            return _CAUSES.index(field) if field in _CAUSES else len(_CAUSES) + (field in _FOLLOWS)
+
+        return sorted(diff_specs(pinned.pinned, self.measured.pinned), key=rank)
 
     def _evidence(self, path: str) -> str:
         parts = path.split(".")

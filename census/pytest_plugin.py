@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -160,7 +161,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if os.environ.get("GITHUB_ACTIONS") == "true":
         from census.github import shown_errors
 
-        for line in shown_errors([error for report in reports if report.failed for error in _annotations(report)]):
+        # A line of each test before the second of any: GitHub shows few.
+        failed = zip_longest(*(_annotations(report) for report in reports if report.failed))
+        for line in shown_errors([error for errors in failed for error in errors if error is not None]):
             terminalreporter.line(line)
 
 
@@ -212,15 +215,16 @@ def _summary(reports: Sequence[pytest.TestReport]) -> list[str]:
 
 
 def _annotations(report: pytest.TestReport) -> list[str]:
-    """Return an error for each field that differs, on its line; one on the test where no field is at fault."""
+    """Return an error for each line that differs, causes first; one on the test where no field is at fault."""
     from census.github import annotation
     from census.golden_check import golden_line
 
     [model, *_], goldens, fields = (_said(report, name) for name in (_MODEL, _GOLDEN, _FIELD))
     if goldens and fields:
         path = Path(goldens[-1])
-        return [
-            annotation("error", path, golden_line(path, field.split(": ")[0]), f"{model}: {field}") for field in fields
-        ]
+        lines: dict[int, list[str]] = {}
+        for field in fields:
+            lines.setdefault(golden_line(path, field.split(": ")[0]), []).append(field)
+        return [annotation("error", path, line, f"{model}: {'; '.join(said)}") for line, said in lines.items()]
     file, line, _ = report.location
     return [annotation("error", file, (line or 0) + 1, report.longreprtext)]

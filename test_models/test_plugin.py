@@ -82,16 +82,49 @@ def test_a_bare_module_is_refused_with_what_it_takes(project):
     assert "0 goldens written, 1 refused" in failed.stdout.str()
 
 
-def test_two_tests_of_one_golden_fail_the_session_under_workers_too_and_the_file_is_whole(project):
-    test = project.path / "test_our_models.py"
-    test.write_text(test.read_text() + "\n\ndef test_again(census):\n    test_our_module(census)\n")
-    (project.path / GOLDEN).unlink()
-    done = run(project, "--update-golden", "-n", "2", "-k", "module or again")
+def test_annotations_say_what_runs_before_what_is_computed_of_it_and_a_line_of_each_test_first(project, monkeypatch):
+    add_a_norm(project)
+    replace(
+        project.path / "our_models.py", 'model_type = "ours"', 'model_type = "ours"\n    attention_bias: bool = True'
+    )
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    text = run(project).stdout.str()
+    errors = [line.partition("::")[2].partition("::") for line in text.splitlines() if line.startswith("::error")]
+    assert len(errors) == len({where for where, _, _ in errors}) <= 10
+    # The second model's biases come before anything more of the first model.
+    assert [said.split(": ")[1] for _, _, said in errors[:2]] == ["kinds.decoder.o_bias", "ops.ours.normOp"]
+    assert [said.split(": ")[1].startswith("costs.") for _, _, said in errors][-2:] == [True, True]
+
+
+SAME_GOLDEN = """
+from pathlib import Path
+from census.golden import read_golden
+from census.golden_check import Pin
+
+def check(census):
+    pinned = read_golden(Path("measured.yaml"))
+    census.check_pin(Pin(Path("golden_specs/by_hand/our-module.yaml"), pinned, None))
+
+def test_one(census):
+    check(census)
+
+def test_again(census):
+    check(census)
+"""
+"""Two tests of one golden, measured before, so that the workers import no torch."""
+
+
+def test_two_tests_of_one_golden_fail_the_session_under_workers_too_and_the_file_is_whole(pytester, monkeypatch):
+    monkeypatch.setenv("CI", "")
+    golden = ROOT / "docs" / "example_project" / GOLDEN
+    shutil.copy(golden, pytester.path / "measured.yaml")
+    pytester.makepyfile(test_same=SAME_GOLDEN)
+    done = run(pytester, "--update-golden", "-n", "2")
     assert done.ret == 1
     done.assert_outcomes(passed=2)
-    assert "test_our_models.py::test_again and test_our_models.py::test_our_module" in done.stdout.str()
-    assert (project.path / GOLDEN).read_text() == (ROOT / "docs" / "example_project" / GOLDEN).read_text()
-    assert [path.name for path in (project.path / GOLDEN).parent.iterdir()] == ["our-module.yaml"]
+    assert "test_same.py::test_again and test_same.py::test_one" in done.stdout.str()
+    assert (pytester.path / GOLDEN).read_text() == golden.read_text()
+    assert [path.name for path in (pytester.path / GOLDEN).parent.iterdir()] == ["our-module.yaml"]
 
 
 def test_a_project_that_does_not_use_census_imports_none_of_torch(tmp_path):
