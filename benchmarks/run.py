@@ -215,7 +215,8 @@ def cold_start(rounds: int) -> dict[str, float]:
 # What is reported of all of them.
 
 BOUNDS = {
-    "census / meta build, median": 4.0,
+    # Not met: the forward of one layer of each kind alone takes about as long as building a model of 8 B parameters.
+    "census / meta build, median": 1.0,
     "census / FlopCounterMode, median": 1 / 20,
     "peak megabytes at 1 T parameters": 450.0,
     "sequence length, 64 to 1 M": 1.1,

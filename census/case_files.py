@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from census import strict_yaml
 from census.bounds import MAX_YAML_BYTES, read_text
-from census.errors import AuditError
+from census.errors import AuditError, CensusError
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -30,25 +30,33 @@ def cases_here(archs: set[str]) -> dict[str, Callable[[], PretrainedConfig]]:
             f"--all-cases: expected the case table in {_FOLDER}, found none below the current folder; "
             f"run it in a checkout of the repository, or name the sources"
         )
-    cases = {
+    cases: dict[str, Callable[[], PretrainedConfig]] = {
         name: functools.partial(_config, entry) for name, entry in entries.items() if entry.get("arch") in archs
-    }  # fmt: skip
+    }
     if not cases:
         raise AuditError(
             f"--all-cases: expected cases of family {', '.join(sorted(archs))}, found none in {_FOLDER}; "
             f"name the sources"
         )
-    return dict(cases)
+    return cases
 
 
-def measured_entries() -> dict[str, dict[str, Any]]:
-    """Return every case that is measured, by name, as the table below the current folder has it; none without one."""
+def measured_entries(root: Path = Path(), error: type[CensusError] = AuditError) -> dict[str, dict[str, Any]]:
+    """Return every case that is measured, by name, as the table of a checkout has it; none without one.
+
+    Args:
+        root: the checkout, the current folder if left out.
+        error: the class of error to raise.
+
+    Raises:
+        CensusError: of the class asked for: a file of the table cannot be read, or is none.
+    """
     entries: dict[str, dict[str, Any]] = {}
-    for file in sorted(_FOLDER.glob("*.yaml")):
-        text = read_text(file, MAX_YAML_BYTES, AuditError, "cases", "correct the file")
-        held = strict_yaml.load(text, str(file), AuditError)
+    for file in sorted((root / _FOLDER).glob("*.yaml")):
+        text = read_text(file, MAX_YAML_BYTES, error, "a file of cases", "correct the file")
+        held = strict_yaml.load(text, str(file), error)
         if not isinstance(held, dict) or not all(isinstance(entry, dict) for entry in held.values()):
-            raise AuditError(f"{file}: expected a mapping of cases, found another form; correct the file")
+            raise error(f"{file}: expected a mapping of cases, found another form; correct the file")
         entries |= {name: entry for name, entry in held.items() if not entry.get("refused")}
     return entries
 

@@ -446,9 +446,9 @@ def _drift(options: argparse.Namespace) -> int:
     from census.drift_report import drift_text
 
     def tell(line: str) -> None:
-        print(f"census: {line}", file=sys.stderr, flush=True)
+        _note(options, line)
 
-    found = drift(options.package, options.one, options.other, drift_cases(options.types), options.bisect, tell)
+    found = drift(options.package, options.one, options.other, drift_cases(options.types), tell, options.bisect)
     print(drift_text(found, options.format))
     if found.of("failed"):
         return FAILED

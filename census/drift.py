@@ -101,9 +101,7 @@ class Drift:
         return [case for case in self.cases if case.state == state]
 
 
-def drift(
-    package: str, one: str, other: str, cases: Cases, search: bool = False, tell: Callable[[str], None] = print
-) -> Drift:
+def drift(package: str, one: str, other: str, cases: Cases, tell: Callable[[str], None], search: bool = False) -> Drift:
     """Measure cases with two releases of a package and say what differs.
 
     Args:
@@ -111,8 +109,8 @@ def drift(
         one: the earlier release: a version, or a folder that holds the package.
         other: the later one.
         cases: what is measured.
-        search: find the release in which each change first appears.
         tell: is told what is being done, a line at a time.
+        search: find the release in which each change first appears.
 
     Raises:
         DriftError: a release is missing, or does not run the census at all.

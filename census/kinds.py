@@ -12,7 +12,7 @@ from census.config import text_config
 from census.counts import Fact, Stated, op_facts
 from census.details import detail_facts
 from census.dims import dim_facts
-from census.errors import KindError
+from census.errors import KindError, UnknownPartError
 from census.events import Recording
 from census.grouping import parameter_shapes
 from census.op_counts import OpCounts
@@ -49,6 +49,13 @@ class KindCensus:
 
 def read_layer(built: BuiltStack, recording: Recording, index: int, run: int) -> KindCensus:
     """Read one execution. Pure: what was heard goes in, counts and dims come out."""
+    empty = [name for name, tensor in built.layers[index].named_parameters() if tensor.numel() == 0]
+    if empty:
+        # A matmul with it leaves nothing to hear, and would be counted as none.
+        raise UnknownPartError(
+            f"{built.paths[index]}.{empty[0]}: expected a parameter with elements, found one without any; "
+            f"correct the width in the config that makes it so"
+        )
     parts = LayerParts(recording, recording.runs[run])
     attention, ffn = flavours(parts)
     ops, dims, details = op_facts(parts), dim_facts(parts), detail_facts(parts)

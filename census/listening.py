@@ -312,7 +312,8 @@ def _names(root: nn.Module) -> dict[int, str]:
     for path, module in root.named_modules():
         for held in (module._parameters, module._buffers):
             for name, tensor in held.items():
-                names.setdefault(id(tensor), f"{path}.{name}" if path else name)
+                if tensor is not None:
+                    names.setdefault(id(tensor), f"{path}.{name}" if path else name)
     return names
 
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
-from census import strict_yaml
+from census.case_files import measured_entries
 from census.costs import LAWS, PINNED_LENGTH, cache_bytes, flops
 from census.errors import ReportError
 from census.golden import Golden
@@ -394,17 +394,7 @@ def read_facts(root: Path) -> dict[str, Facts]:
     Raises:
         ReportError: a file of the table is none.
     """
-    found: dict[str, Facts] = {}
-    for file in sorted((root.absolute().parent / "test_models" / "cases").glob("*.yaml")):
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ReportError(f"{file}: expected a file of cases, found {error}; correct the file") from error
-        entries = strict_yaml.load(text, str(file), ReportError)
-        if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
-            raise ReportError(f"{file}: expected a mapping of cases, found something else; correct the file")
-        for name, entry in entries.items():
-            found[name] = Facts(
-                entry.get("model", ""), entry.get("source", ""), entry.get("config", {}), entry.get("parameters")
-            )
-    return found
+    return {
+        name: Facts(entry.get("model", ""), entry.get("source", ""), entry.get("config", {}), entry.get("parameters"))
+        for name, entry in measured_entries(root.absolute().parent, ReportError).items()
+    }

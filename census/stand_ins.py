@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from census.errors import BuildError
 from census.events import RECURRENCE
 from census.recorder import Recorder, pause, tensors_of
 from census.recurrences import Recurrence, recurrences
@@ -25,7 +26,7 @@ def standing_in(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     Globals are put back on the way out; the modules belong to the census.
     """
     table = recurrences()
-    files = {sys.modules[type(module).__module__] for module in model.modules()}
+    files = _files(model)
     put_back: list[tuple[ModuleType, str, object]] = []
     try:
         for file in files:
@@ -47,6 +48,22 @@ def standing_in(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     finally:
         for file, name, held in put_back:
             setattr(file, name, held)
+
+
+def _files(model: nn.Module) -> set[ModuleType]:
+    """Return the modules that a model's classes are written in, whose globals its code calls.
+
+    Raises:
+        BuildError: one is not imported, so what a class of it calls cannot be stood in for.
+    """
+    written_in = {type(module).__module__: type(module).__name__ for module in model.modules()}
+    for name, class_name in written_in.items():
+        if name not in sys.modules:
+            raise BuildError(
+                f"{class_name}: expected its module {name} to be imported, found it gone from sys.modules; "
+                f"import the model's file again"
+            )
+    return {sys.modules[name] for name in written_in}
 
 
 def _stand_in_for(table: Mapping[str, Recurrence], held: object, recorder: Recorder) -> Callable[..., Any] | None:

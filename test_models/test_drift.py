@@ -116,7 +116,7 @@ def test_a_search_names_the_release_of_each_change_and_measures_a_few(monkeypatc
     monkeypatch.setattr(drift_module, "measure_side", releases.side)
     monkeypatch.setattr(drift_module, "releases_between", lambda package, one, other: known)
     cases = {name: {"model_type": name, "config": {}, "arch": None} for name in ("a", "b")}
-    found = drift_module.drift("transformers", known[0], known[-1], cases, search=True, tell=lambda line: None)
+    found = drift_module.drift("transformers", known[0], known[-1], cases, lambda line: None, search=True)
     assert {case.case: [change.first for change in case.changes] for case in found.cases} == {
         "a": ["5.3.0"],
         "b": ["5.11.0"],

@@ -121,3 +121,21 @@ def test_a_layer_that_never_runs_is_named(monkeypatch):
     monkeypatch.setattr(LlamaModel, "forward", without_its_first_layer)
     with pytest.raises(BuildError, match=r"expected each of its 2 layers to run, found model\.layers\.1 idle"):
         census_kind(FAMILIES["llama"].new_config(), 0)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3_next"])
+def test_a_width_of_zero_is_refused_and_not_counted_as_nothing(model_type):
+    from transformers import CONFIG_MAPPING
+
+    field = "moe_intermediate_size" if model_type == "qwen3_next" else "intermediate_size"
+    config = CONFIG_MAPPING[model_type](num_hidden_layers=4, **{field: 0})
+    with pytest.raises(UnknownPartError, match=r"model\.layers\.0\.mlp\..*: expected a parameter with elements"):
+        census_model_spec(config)
+
+
+def test_a_class_whose_module_is_not_imported_is_refused(monkeypatch):
+    from transformers.models.llama import modeling_llama
+
+    monkeypatch.setattr(modeling_llama.LlamaMLP, "__module__", "gone")
+    with pytest.raises(BuildError, match="LlamaMLP: expected its module gone to be imported"):
+        census_model_spec(FAMILIES["llama"].new_config())

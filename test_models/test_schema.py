@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[1]
 VALIDATORS = {name: Draft202012Validator(schema) for name, schema in schemas().items()}
 GOLDENS = sorted((ROOT / "golden_specs").rglob("*.yaml"))
 PROFILES = sorted((ROOT / "census" / "profiles").glob("*.yaml"))
-WHOLE = ROOT / "golden_specs" / "qwen3_next"
 
 
 def data(path):
@@ -130,16 +129,13 @@ def places(value, path=()):
             yield from places(value[key], (*path, key))
 
 
-# What replaces a value is wrong in its type, or right in it and as large: no rule between fields is touched but by
-# what the schema says nothing of, which the assertion leaves to the reader.
+# What replaces a value: mostly wrong in its type, sometimes right.
 WRONG = st.sampled_from([None, True, -1, 0, 1.5, "", "text", [], {}, [-1], {"x": -1}, {"x": None}])
 
 
 @pytest.mark.parametrize("name", READERS)
 @given(drawn=st.data())
-def test_one_wrong_value_that_the_schema_refuses_the_reader_refuses_and_a_type_that_it_takes_so_does_the_schema(
-    name, drawn, tmp_path_factory
-):
+def test_what_the_schema_refuses_the_reader_refuses(name, drawn, tmp_path_factory):
     document = copy.deepcopy(DOCUMENTS[name])
     *above, last = drawn.draw(st.sampled_from([path for path in places(document) if path]))
     found = document
@@ -147,5 +143,5 @@ def test_one_wrong_value_that_the_schema_refuses_the_reader_refuses_and_a_type_t
         found = found[key]
     found[last] = drawn.draw(WRONG)
     by_schema, by_reader = refused(name, document, tmp_path_factory.getbasetemp())
-    # A reader knows rules between fields too; what it takes, the schema takes, and what the schema refuses, it refuses.
+    # The other way does not hold: a reader knows rules between fields, too.
     assert by_reader or not by_schema
