@@ -11,9 +11,10 @@ import torch
 
 from census import drift as drift_module
 from census.cli import main
-from census.drift import Side, compare_case
+from census.drift import CaseDrift, Change, Drift, Side, compare_case
 from census.drift_cases import drift_cases
 from census.drift_environments import cache_folder, environment
+from census.drift_report import drift_text
 from census.errors import DriftError
 from census.recorder import FunctionListener, Recorder
 
@@ -165,3 +166,40 @@ def test_heads_repeated_before_a_recurrence_are_known_by_what_they_repeat():
         repeated = keys.repeat_interleave(3, dim=2)
         assert recorder.unrepeated(repeated) is keys
         assert recorder.unrepeated(keys) is keys
+
+
+def a_drift():
+    norms = Change("ops.decoder.normOp", (2, 1), ("two norms", "one norm"), (("layers.0.a (f.py:1 A)",), ()), "5.2.0")
+    cases = (
+        CaseDrift("one", "llama", "changed", (norms,)),
+        CaseDrift("two", "new_type", "new", reasons={"5.0.0": "no model type new_type"}, first="5.1.0"),
+        CaseDrift("three", "gpt2", "failed", reasons={"5.3.0": "could not be built"}),
+        CaseDrift("four", "bloom", "equal"),
+    )
+    return Drift("transformers", (Side("5.0.0", {"torch": "2"}, {}), Side("5.3.0", {"torch": "2"}, {})), cases)
+
+
+def test_a_table_says_of_each_case_what_differs_what_stated_it_and_since_when():
+    assert drift_text(a_drift(), "table").splitlines() == [
+        "transformers 5.0.0 -> 5.3.0: 1 changed, 1 new, 0 gone, 1 failed, 1 equal",
+        "",
+        "one (llama): changed",
+        "  ops.decoder.normOp: 2 -> 1, first in 5.2.0",
+        "    5.0.0: two norms; layers.0.a (f.py:1 A)",
+        "    5.3.0: one norm",
+        "",
+        "two (new_type): new, first in 5.1.0",
+        "  5.0.0: no model type new_type",
+        "",
+        "three (gpt2): failed",
+        "  5.3.0: could not be built",
+        "",
+        "equal: four",
+    ]
+
+
+def test_markdown_has_a_row_for_each_change_and_each_case_that_one_side_lacks():
+    text = drift_text(a_drift(), "markdown")
+    assert "| one | `ops.decoder.normOp` | 2 | 1 | 5.2.0 | two norms; layers.0.a (f.py:1 A) | one norm |" in text
+    assert "## New\n\n| case | first in | reason |\n| --- | --- | --- |\n| two | 5.1.0 | 5.0.0: no model type" in text
+    assert "## Failed" in text and "## Gone" not in text
