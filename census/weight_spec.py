@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from census.build import BuiltModel, BuiltStack
 from census.errors import UnknownPartError
-from census.events import Recording
+from census.events import Recording, Shape
 from census.kinds import KindCensus
 from census.weights import Matrix, PartWeights, matrix
 
@@ -133,7 +133,7 @@ def outside_weights(built: BuiltModel, recording: Recording) -> dict[str, Any]:
             elif (ran_as := _projection(module, parameter, called[path].input, recording.tokens)) is not None:
                 projections["other"].append(ran_as)
             else:
-                others["norm" if _is_a_norm(module) else "other"] += parameter.numel()
+                others["norm" if _is_a_norm(module, called[path].input) else "other"] += parameter.numel()
     return _nonempty(
         {
             "tables": tables,
@@ -164,6 +164,6 @@ def _projection(module: nn.Module, parameter: torch.Tensor, taken: tuple[int, ..
     return matrix(module.in_features, module.out_features, 1, rows // tokens) if rows % tokens == 0 else None
 
 
-def _is_a_norm(module: nn.Module) -> bool:
-    """Tell whether a module's every parameter scales or shifts, element by element."""
-    return not isinstance(module, nn.Linear) and all(held.dim() == 1 for held in module.parameters())
+def _is_a_norm(module: nn.Module, taken: Shape) -> bool:
+    """Tell whether a module's every parameter scales or shifts what it takes, element by element."""
+    return not isinstance(module, nn.Linear) and all(tuple(held.shape) == taken[-1:] for held in module.parameters())
