@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
 
 import pytest
@@ -35,5 +34,6 @@ def require_refusal(case: Case, row: OlderRow) -> None:
 
     Whatever stops a case is taken, since each config class and model of an older release refuses in its own way.
     """
-    with pytest.raises(Exception, match=re.escape(row.refused)):
+    with pytest.raises(Exception) as refusal:  # noqa: PT011
         census_of(case.name)
+    assert row.refused in " ".join(str(refusal.value).split())
