@@ -12,8 +12,7 @@ from collections.abc import Hashable, Sequence
 import torch
 from torch import nn
 
-_MODULE_STATE = frozenset(vars(nn.Module()))
-"""What every module carries for torch's own sake: parameters, hooks and the like."""
+from census.module_tree import named_modules, own_attributes
 
 Signature = tuple[Hashable, ...]
 
@@ -25,7 +24,7 @@ def parameter_shapes(layer: nn.Module) -> tuple[tuple[str, tuple[int, ...]], ...
 
 def layer_signatures(layers: Sequence[nn.Module]) -> tuple[Signature, ...]:
     """Return a signature for each layer; equal signatures are layers built the same."""
-    modules = [list(layer.named_modules()) for layer in layers]
+    modules = [named_modules(layer) for layer in layers]
     attributes = [_plain_attributes(held) for held in modules]
     of_index = _index_attributes(attributes)
     return tuple(
@@ -42,12 +41,7 @@ def _shapes(module: nn.Module) -> Hashable:
 
 
 def _plain_attributes(modules: Sequence[tuple[str, nn.Module]]) -> dict[tuple[str, str], Hashable]:
-    return {
-        (path, name): _plain(value)
-        for path, module in modules
-        for name, value in vars(module).items()
-        if name not in _MODULE_STATE
-    }
+    return {(path, name): _plain(vars(module)[name]) for path, module in modules for name in own_attributes(module)}
 
 
 def _index_attributes(attributes: Sequence[dict[tuple[str, str], Hashable]]) -> set[tuple[str, str]]:

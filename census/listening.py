@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
 from transformers import activations
 
 from census.build import BuiltModel, BuiltStack, one_line, unchanged_globals
@@ -27,9 +28,10 @@ from census.errors import BuildError
 from census.events import ActivationCall, LayerRun, ModuleCall, Recording
 from census.grouping import layer_signatures
 from census.kernels import attention_interface
+from census.module_tree import named_modules
 from census.own_model import OwnModel
 from census.recorder import FunctionListener, Recorder, listing_groups, tensors_of
-from census.stand_ins import standing_in
+from census.stand_ins import stand_in_held, standing_in
 
 _ACTIVATION_MODULES = (torch.nn.modules.activation.__name__, activations.__name__)
 _NO_ACTIVATIONS = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Softmax2d, nn.MultiheadAttention)
@@ -39,7 +41,7 @@ def record(built: BuiltModel, seq_length: int, batch: int = 1, every_layer: bool
     """Run the model's own forward once on fake tokens, in training mode, and return what was heard.
 
     Args:
-        built: the model; it is used up, since its parameters are replaced by fake ones.
+        built: the model; it is used up, since its layers are listened to.
         seq_length: tokens of the sequence.
         batch: sequences.
         every_layer: run every layer itself, instead of one of each signature.
@@ -65,7 +67,7 @@ def hear(
     """Run a forward once on fake tensors, in training mode, and return what was heard.
 
     Args:
-        built: what is run; it is used up, since its parameters are replaced by fake ones.
+        built: what is run; it is used up, since its layers are listened to.
         inputs: makes what it is given, of fake tensors.
         batch: sequences.
         every_layer: run every layer itself, instead of one of each signature.
@@ -84,8 +86,7 @@ def hear(
         stack.enter_context(torch.inference_mode(mode=False))
         stack.enter_context(torch.no_grad())
         fake_mode = FakeTensorMode(allow_non_fake_inputs=False)
-        session.make_fake(fake_mode)
-        built.model.train()
+        stack.enter_context(session.ready(fake_mode))
         stack.enter_context(fake_mode)
         made = inputs()
         stack.enter_context(session.recorder)
@@ -185,6 +186,10 @@ class _Session:
         self.batch = batch
         self.tokens = tokens
         self._outside: list[ModuleCall] = []
+        self._fakes: dict[int, FakeTensor] = {}
+        self._replaced: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+        self._mode: FakeTensorMode
+        self._of_no_layer: list[tuple[str, nn.Module]] = []
         self.built = built
         self._runs: list[LayerRun] = []
         self._executions: list[tuple[int, int]] = []
@@ -196,22 +201,47 @@ class _Session:
             group = index if every_layer else groups[signature]
             layer.forward = functools.partial(self._layer, index, group, layer, layer.forward)
 
-    def make_fake(self, mode: FakeTensorMode) -> None:
-        """Replace the model's parameters and buffers by fake ones on the CPU, shared ones still shared."""
-        names: dict[int, str] = {}
-        for root in (self.built.model, *self.built.layers):
-            names.update(_names(root))
-        fakes: dict[int, FakeTensor] = {}
-        for module in self.built.model.modules():
+    @contextmanager
+    def ready(self, mode: FakeTensorMode) -> Iterator[None]:
+        """Let the model run, in training mode: what is outside its layers here, each layer when it first runs itself.
+
+        Its own tensors are put back on the way out.
+        """
+        self._mode = mode
+        modules = named_modules(self.built.model)
+        if not all(module.training for _, module in modules):
+            self.built.model.train()
+        inside = {module for layer in self.built.layers for _, module in named_modules(layer)}
+        self._of_no_layer = [(path, module) for path, module in modules if module not in inside]
+        self._make_ready(self._of_no_layer)
+        try:
+            yield
+        finally:
+            for tensors, name, tensor in self._replaced:
+                tensors[name] = tensor
+
+    def _make_ready(self, modules: Sequence[tuple[str, nn.Module]]) -> None:
+        """Replace modules' tensors by fake ones on the CPU, shared ones still shared, named by the paths given."""
+        named: set[int] = set()
+        for path, module in modules:
+            stand_in_held(module, self.recorder)
             for tensors in (module._parameters, module._buffers):
                 for name, tensor in tensors.items():
                     if tensor is None:
                         continue
-                    key = id(tensor)
-                    if key not in fakes:
-                        fakes[key] = FakeTensor(mode, tensor.detach().to("meta"), torch.device("cpu"))
-                        self.recorder.names[id(fakes[key])] = names[key]
-                    tensors[name] = fakes[key]  # type: ignore[assignment]
+                    if not isinstance(tensor, FakeTensor):
+                        self._replaced.append((tensors, name, tensor))
+                        tensors[name] = fake = self._fake(tensor)  # type: ignore[assignment]
+                    else:
+                        fake = tensor
+                    if id(fake) not in named:
+                        named.add(id(fake))
+                        self.recorder.name(fake, f"{path}.{name}" if path else name)
+
+    def _fake(self, tensor: torch.Tensor) -> FakeTensor:
+        if id(tensor) not in self._fakes:
+            self._fakes[id(tensor)] = FakeTensor(self._mode, tensor.detach().to("meta"), torch.device("cpu"))
+        return self._fakes[id(tensor)]
 
     def recording(self) -> Recording:
         """Return what was heard."""
@@ -227,7 +257,6 @@ class _Session:
     @contextmanager
     def outside(self) -> Iterator[None]:
         """Note the calls of the modules outside the layers that hold parameters."""
-        inside = {id(module) for layer in self.built.layers for module in layer.modules()}
 
         def note(path: str, _: nn.Module, args: tuple[object, ...], __: object) -> None:
             taken = next((tuple(tensor.shape) for tensor in tensors_of(args)), ())
@@ -235,8 +264,8 @@ class _Session:
 
         handles = [
             module.register_forward_hook(functools.partial(note, path))
-            for path, module in self.built.model.named_modules()
-            if id(module) not in inside and any(held is not None for held in module._parameters.values())
+            for path, module in self._of_no_layer
+            if any(held is not None for held in module._parameters.values())
         ]
         try:
             yield
@@ -296,8 +325,11 @@ class _Session:
     ) -> Any:
         recorder = self.recorder
         path = self.built.paths[index]
+        modules = named_modules(layer)
+        with _disable_current_modes():
+            self._make_ready(modules)
         recorder.layer, recorder.events, recorder.activations = path, [], []
-        with _hooks(layer, recorder):
+        with _hooks(modules, recorder):
             before = recorder.stream = recorder.number(_first_tensor((*args, *kwargs.values()), path))
             result = forward(*args, **kwargs)
             after = recorder.number(_first_tensor((result,), path))
@@ -306,22 +338,11 @@ class _Session:
         return result
 
 
-def _names(root: nn.Module) -> dict[int, str]:
-    """Return the first name of each parameter and buffer, by its identity."""
-    names: dict[int, str] = {}
-    for path, module in root.named_modules():
-        for held in (module._parameters, module._buffers):
-            for name, tensor in held.items():
-                if tensor is not None:
-                    names.setdefault(id(tensor), f"{path}.{name}" if path else name)
-    return names
-
-
 @contextmanager
-def _hooks(layer: nn.Module, recorder: Recorder) -> Iterator[None]:
+def _hooks(modules: Sequence[tuple[str, nn.Module]], recorder: Recorder) -> Iterator[None]:
     """Keep the recorder's stack of running modules while one layer runs."""
     handles = []
-    for path, module in layer.named_modules():
+    for path, module in modules:
         if path:
             handles.append(module.register_forward_pre_hook(functools.partial(_enter, recorder, path)))
             handles.append(module.register_forward_hook(functools.partial(_leave, recorder, path)))

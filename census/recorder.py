@@ -106,6 +106,12 @@ class Recorder(TorchDispatchMode):
         self._alive.append(tensor)
         return number
 
+    def name(self, tensor: torch.Tensor, name: str) -> None:
+        """Name a parameter or buffer; one that two layers share may have another name in each, and a number for it."""
+        if self.names.get(id(tensor)) != name:
+            self.names[id(tensor)] = name
+            self._numbers.pop(id(tensor), None)
+
     def came_from_outside(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor was made of what came from outside the running layer, its stream apart."""
         makers = {value: event for event in self.events for value in event.outputs}

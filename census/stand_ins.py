@@ -14,16 +14,19 @@ from torch import nn
 
 from census.errors import BuildError
 from census.events import RECURRENCE
+from census.module_tree import named_modules, own_attributes
 from census.recorder import Recorder, pause, tensors_of
 from census.recurrences import Recurrence, recurrences
 
 
 @contextmanager
 def standing_in(model: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """Let every recurrence of the table that the model can call be stood in for by its entry.
+    """Let every recurrence of the table that is a global of the model's modeling files be stood in for by its entry.
 
-    The functions are matched wherever they are held: in the modeling files' globals and on the modules.
-    Globals are put back on the way out; the modules belong to the census.
+    The globals are put back on the way out.
+
+    Raises:
+        BuildError: a modeling file is not imported, so what a class of it calls cannot be stood in for.
     """
     table = recurrences()
     files = _files(model)
@@ -35,28 +38,27 @@ def standing_in(model: nn.Module, recorder: Recorder) -> Iterator[None]:
                 if stand_in is not None:
                     put_back.append((file, name, held))
                     setattr(file, name, stand_in)
-        of_classes: dict[type, list[str]] = {}
-        for module in model.modules():
-            kind = type(module)
-            if kind not in of_classes:
-                of_classes[kind] = [name for name in table if hasattr(kind, name)]
-            for name in dict.fromkeys((*vars(module), *of_classes[kind])):
-                stand_in = _stand_in_for(table, getattr(module, name), recorder)
-                if stand_in is not None:
-                    setattr(module, name, stand_in)
         yield
     finally:
         for file, name, held in put_back:
             setattr(file, name, held)
 
 
-def _files(model: nn.Module) -> set[ModuleType]:
-    """Return the modules that a model's classes are written in, whose globals its code calls.
+def stand_in_held(module: nn.Module, recorder: Recorder) -> None:
+    """Let every recurrence of the table that a module or its class holds be stood in for by its entry.
 
-    Raises:
-        BuildError: one is not imported, so what a class of it calls cannot be stood in for.
+    They stay: the module belongs to the census.
     """
-    written_in = {type(module).__module__: type(module).__name__ for module in model.modules()}
+    table = recurrences()
+    for name in own_attributes(module) | {name for name in table if hasattr(type(module), name)}:
+        stand_in = _stand_in_for(table, getattr(module, name), recorder)
+        if stand_in is not None:
+            setattr(module, name, stand_in)
+
+
+def _files(model: nn.Module) -> set[ModuleType]:
+    """Return the modules that a model's classes are written in, whose globals its code calls."""
+    written_in = {type(module).__module__: type(module).__name__ for _, module in named_modules(model)}
     for name, class_name in written_in.items():
         if name not in sys.modules:
             raise BuildError(

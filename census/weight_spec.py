@@ -14,6 +14,7 @@ from census.build import BuiltModel, BuiltStack
 from census.errors import UnknownPartError
 from census.events import Recording, Shape
 from census.kinds import KindCensus
+from census.module_tree import named_modules, named_parameters
 from census.weights import Matrix, PartWeights, matrix
 
 
@@ -29,6 +30,7 @@ def weights_of_kinds(
         read: what each run was read as.
     """
     seen: set[int] = set()
+    held_by = {index: dict(named_parameters(built.layers[index])) for index, _ in recording.executions}
     alike: dict[str, dict[str, tuple[dict[str, Any], list[int]]]] = {kind: {} for kind in stack}
     tied: dict[str, Counter[str]] = {kind: Counter() for kind in stack}
     idle: Counter[str] = Counter()
@@ -36,7 +38,7 @@ def weights_of_kinds(
         weights = read[run].weights
         stated = _stated(weights)
         alike[kind].setdefault(repr(stated), (stated, []))[1].append(place)
-        held = dict(built.layers[index].named_parameters(remove_duplicate=False))
+        held = held_by[index]
         for part, used in weights.items():
             for name in sorted(used.names):
                 if name not in held:
@@ -49,7 +51,7 @@ def weights_of_kinds(
                     tied[kind][part] += held[name].numel()
                 seen.add(id(held[name]))
     for (index, _), kind in zip(recording.executions, stack, strict=True):
-        for parameter in built.layers[index].parameters():
+        for parameter in held_by[index].values():
             idle[kind] += 0 if id(parameter) in seen else parameter.numel()
             seen.add(id(parameter))
     return {
@@ -89,25 +91,24 @@ def outside_weights(built: BuiltModel, recording: Recording) -> dict[str, Any]:
 
     A model inside the model of which nothing ran is a tower of another modality, and left out.
     """
-    layers = {id(parameter) for layer in built.layers for parameter in layer.parameters()}
+    layers = {id(parameter) for layer in built.layers for _, parameter in named_parameters(layer)}
     ran = {built.paths[index] for index, _ in recording.executions}
     called = {call.path: call for call in recording.outside}
     head = built.head
-    heads = {
-        id(module) for module in (head.modules() if head is not None else ()) if not isinstance(module, nn.Embedding)
-    }
+    of_head = named_modules(head) if head is not None else []
+    heads = {id(module) for _, module in of_head if not isinstance(module, nn.Embedding)}
     tables: list[list[int]] = []
     projections: dict[str, list[Matrix]] = {"head": [], "other": []}
     others: Counter[str] = Counter()
     idle = 0
     seen = set(layers)
-    named = dict(built.model.named_modules())
+    named = dict(named_modules(built.model))
     apart = bool(heads) and not heads & {id(module) for module in named.values()}
     heads |= {
         id(module) for path, module in named.items() if path in called and _projects_to(module, built.embedding[0])
     }
-    if head is not None and apart:
-        named |= {f"head.{path}": module for path, module in head.named_modules()}
+    if apart:
+        named |= {f"head.{path}": module for path, module in of_head}
     towers = [f"{path}." for path, part in named.items() if path and _is_a_tower(path, part, {*called, *ran})]
     for path, module in _heads_last(named, heads):
         if f"{path}.".startswith(tuple(towers)):
