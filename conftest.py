@@ -21,7 +21,9 @@ from census.pytest_plugin import CensusFixture, golden_root_of
 from test_models.case_table import MEASURED, PUBLISHED, Case, census_of, coverage
 from test_models.golden_check import pin_of, require_refusal
 from test_models.network import closed_network
-from test_models.older_releases import goldens_release, installed, missing, older_row
+from test_models.older_releases import is_older, not_as_pinned, older_row, release
+
+pytest_plugins = ["test_models.sharding"]
 
 settings.register_profile(
     "ci", max_examples=8, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck)
@@ -29,16 +31,19 @@ settings.register_profile(
 settings.register_profile("deep", max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-_MUTANT = "mutant"
+_MUTANT, _MUTANTS = "mutant", "mutants"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "case(name): the model a test measures")
+    config.addinivalue_line("markers", "case(name): a case that a test measures and is not parametrized by")
     config.addinivalue_line(
-        "markers", "mutants: a fault planted in a model, a table or the engine, which a check finds"
+        "markers", "pinned: a test of how the pinned Transformers is written, skipped with an older one"
+    )
+    config.addinivalue_line(
+        "markers", f"{_MUTANTS}: a fault planted in a model, a table or the engine, which a check finds"
     )
     config.addinivalue_line("markers", "network: a test that opens sockets, as a browser on this machine does")
-    if config.getoption("--update-golden") and not installed() >= goldens_release():
+    if config.getoption("--update-golden") and is_older():
         raise pytest.UsageError(
             "--update-golden: expected the Transformers that the goldens were measured with, found an older one; "
             "install with -c constraints.txt"
@@ -51,8 +56,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(
                 fixture,
-                [pytest.param(case, id=name, marks=_marks(case)) for name, case in table.items()],
+                [pytest.param(case, id=name, marks=pytest.mark.xdist_group(name)) for name, case in table.items()],
             )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With an older Transformers skip, saying why, what holds for the goldens' alone."""
+    if is_older():
+        for item in items:
+            reason = _skipped_with_an_older_one(item)
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _skipped_with_an_older_one(item: pytest.Item) -> str:
+    """Return why a test does not hold for an older Transformers, nothing where it does."""
+    if {"pinned", _MUTANTS} & item.keywords.keys():
+        return f"holds for how the pinned Transformers is written, installed is {release()}"
+    given = [*item.callspec.params.values()] if isinstance(item, pytest.Function) and hasattr(item, "callspec") else []
+    given += [name for marker in item.iter_markers("case") for name in marker.args]
+    # The goldens' check holds a case to what the older one builds of it.
+    held = "check_golden" in getattr(item, "fixturenames", ())
+    return next(filter(None, (not_as_pinned(value, rows_are_held=held) for value in given)), "")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -74,11 +99,6 @@ def _no_network(request: pytest.FixtureRequest):  # type: ignore[no-untyped-def]
         return
     with closed_network():
         yield
-
-
-def _marks(case: Case) -> list[pytest.MarkDecorator]:
-    reason = missing(case.model_type)
-    return [pytest.mark.xdist_group(case.name), *([pytest.mark.skip(reason=reason)] if reason else [])]
 
 
 @pytest.fixture(scope="session")

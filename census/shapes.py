@@ -135,7 +135,8 @@ def _mixing(module: nn.Module) -> set[str]:
     held = {getattr(part.func, "__name__", "") for part in vars(module).values() if isinstance(part, functools.partial)}
     if (names | held) & set(recurrences()) or type(module).__name__ in RECURRENT_MODULES:
         return {"recurrence"}
-    own_scores = "softmax" in names and any(map(_multiplies, methods))
+    # A function, or torch's module of the same name, made where it is called.
+    own_scores = not {"softmax", "Softmax"}.isdisjoint(names) and any(map(_multiplies, methods))
     return {"attention"} if "ALL_ATTENTION_FUNCTIONS" in names or own_scores else set()
 
 

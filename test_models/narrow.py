@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from census.config import text_config
 from census.golden import golden_path, read_golden
 from test_models.case_table import MEASURED, Case
+from test_models.older_releases import not_as_pinned
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -282,13 +283,16 @@ def _rope(parameters: Mapping[str, Any], rotated: int) -> dict[str, Any]:
 def copied_cases() -> Mapping[str, Case]:
     """Return the cases that are copied: of each language model's type one, and any further one with a kind of its own.
 
-    Small ones come first, so that most run as they are. A kind is its name, its vector and its mixers.
+    Small ones come first, so that most run as they are. A kind is its name, its vector and its mixers. What an
+    older Transformers builds otherwise is left out.
     """
     chosen: dict[str, Case] = {}
     seen: set[object] = set()
     for case in sorted(
         MEASURED.values(), key=lambda case: (not is_narrow(case), not case.group.startswith("types_"), case.name)
     ):
+        if not_as_pinned(case):
+            continue
         kinds = pinned_kinds(case.name)
         if not kinds <= seen:
             chosen[case.name] = case

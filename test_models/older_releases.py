@@ -1,6 +1,7 @@
 """The suite on a Transformers older than the goldens: cases it has no type for, and what it builds otherwise.
 
 `first_releases.yaml` says since when a type exists, `older_releases.yaml` what a case measures as before some release.
+The goldens' check holds each case that differs to its row; all other tests of it are skipped, and say so.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from census import strict_yaml
 from census.errors import CensusError
 from census.spec import ABSENT
+from test_models.case_table import CASES, Case
 from test_models.first_releases import first_releases, numbers
 
 TABLE = Path(__file__).parent / "older_releases.yaml"
@@ -74,9 +76,35 @@ def older_row(case: str, release: tuple[int, ...] | None = None) -> OlderRow | N
     return next((row for row in older_rows().get(case, ()) if (release or installed()) < numbers(row.before)), None)
 
 
+def is_older() -> bool:
+    """Tell whether the installed Transformers is older than the goldens."""
+    return installed() < goldens_release()
+
+
+def release() -> str:
+    """Return the installed Transformers' release as it is written."""
+    return ".".join(map(str, installed()))
+
+
+def not_as_pinned(value: object, rows_are_held: bool = False) -> str:
+    """Return why the installed Transformers does not build what a test is of as its golden says; nothing where it does.
+
+    Args:
+        value: a case or its name, a family of `families.py`, a model type; of all else nothing is said.
+        rows_are_held: whether the test holds a case to its row, so that only a type that is missing is a reason.
+    """
+    named = CASES.get(value, value) if isinstance(value, str) else value
+    lacking = missing(getattr(named, "model_type", named if isinstance(named, str) else ""))
+    row = older_row(named.name) if isinstance(named, Case) else None
+    if lacking or row is None or rows_are_held:
+        return lacking
+    built = f"refused ({row.refused})" if row.refused else f"built otherwise ({', '.join(row.differs)})"
+    return f"with Transformers {release()} {named} is {built}, which the goldens' check holds"
+
+
 def missing(model_type: str) -> str:
     """Return why the installed Transformers has no such model type; nothing where it has."""
     first = first_releases().get(model_type, "5.0.0")
     if installed() >= numbers(first):
         return ""
-    return f"{model_type} exists since Transformers {first}, installed is {'.'.join(map(str, installed()))}"
+    return f"{model_type} exists since Transformers {first}, installed is {release()}"

@@ -64,5 +64,6 @@ def test_a_forward_leaves_in_the_cache_what_the_spec_says(name):
     assert (held == expected) == as_stated, f"{held} values held, {expected} expected, stated {stated}"
 
 
+@pytest.mark.pinned
 def test_every_type_whose_cache_differs_is_copied():
     assert {*NO_CACHE, *OTHER_CACHE, *MORE} <= frozenset().union(*(case.keys for case in copied_cases().values()))

@@ -16,6 +16,7 @@ from test_models.case_table import CASES, coverage
 README = Path(__file__).parents[1] / "README.md"
 
 
+@pytest.mark.pinned
 def test_the_table_of_model_types_is_what_cases_and_goldens_say(golden_root):
     stated = TABLE.read_text(encoding="utf-8")
     assert stated == table_text(coverage(golden_root)), (

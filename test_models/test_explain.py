@@ -62,6 +62,7 @@ def test_each_norm_is_traced_with_its_weight():
     ]
 
 
+@pytest.mark.pinned
 def test_a_kinds_field_is_traced_in_a_layer_of_the_kind():
     [place] = explained("deepseek_v3", "kinds.moe.num_experts_per_tok").places
     first = FAMILIES["deepseek_v3"].base.stack.index("moe")

@@ -20,6 +20,7 @@ from census.op_profile import load_op_profile, parse_op_profile
 from census.spec import ModelSpec
 from test_models.case_table import MEASURED
 from test_models.families import FAMILIES
+from test_models.older_releases import not_as_pinned
 
 GOLDENS = Path(__file__).parents[1] / "golden_specs"
 GOLDEN = (GOLDENS / "llama" / "llama-3.1-8b.yaml").read_text()
@@ -232,7 +233,7 @@ def test_a_config_too_large_to_build_is_refused_before_it_is_built(tmp_path, mon
 
 
 def test_no_measured_case_is_beyond_a_bound():
-    for case in MEASURED.values():
+    for case in (case for case in MEASURED.values() if not not_as_pinned(case)):
         check_sizes(vars(case.config_object), case.name)
 
 

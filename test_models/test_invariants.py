@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from census import ModelSpec, measure
 from census.spec import diff_specs
 from test_models.families import FAMILIES
+from test_models.older_releases import missing
 
 families = pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
 
@@ -222,7 +223,7 @@ def test_a_spec_survives_yaml(family):
 
 
 def test_two_runs_in_either_order_are_equal():
-    names = sorted(FAMILIES)
+    names = sorted(name for name in FAMILIES if not missing(name))
     forth = {name: FAMILIES[name].measure().spec for name in names}
     back = {name: FAMILIES[name].measure().spec for name in reversed(names)}
     assert forth == back
@@ -253,7 +254,7 @@ def test_the_invariants_hold_over_at_least_eight_families():
 
 
 def test_measuring_leaves_the_config_as_it_was():
-    for family in FAMILIES.values():
+    for family in (family for name, family in FAMILIES.items() if not missing(name)):
         config = family.new_config()
         before = json.dumps(config.to_dict(), sort_keys=True, default=str)
         attributes = {name: repr(value) for name, value in vars(config).items()}

@@ -82,6 +82,7 @@ def test_a_bare_module_is_refused_with_what_it_takes(project):
     assert "0 goldens written, 1 refused" in failed.stdout.str()
 
 
+@pytest.mark.pinned
 def test_annotations_say_what_runs_before_what_is_computed_of_it_and_a_line_of_each_test_first(project, monkeypatch):
     add_a_norm(project)
     replace(

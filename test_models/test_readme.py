@@ -27,6 +27,7 @@ EXIT_CODES = {"diff": DIFFERS, "resolve": DIFFERS}
 """Of the examples in the commands' help, those that find a difference."""
 
 
+@pytest.mark.pinned
 @pytest.mark.parametrize(("command", "output"), EXAMPLES.items(), ids=EXAMPLES)
 def test_a_console_example_prints_what_is_shown(command, output, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -42,6 +43,7 @@ def test_the_python_example_runs(monkeypatch):
     exec(program, {})
 
 
+@pytest.mark.pinned
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "drift"])
 def test_the_example_in_a_commands_help_runs_in_an_empty_folder(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

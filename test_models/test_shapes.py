@@ -46,6 +46,22 @@ def test_a_layers_params_are_its_paths_and_shapes():
     assert dict(layer_shape(built.layers[0]).params)["self_attn.k_proj.weight"] == (32, 64)
 
 
+class ScoresByModule(torch.nn.Module):
+    """As CodeGen's attention scored until Transformers 5.23."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv_proj, self.out_proj = torch.nn.Linear(8, 24), torch.nn.Linear(8, 8)
+
+    def forward(self, hidden_states):
+        query, key, value = self.qkv_proj(hidden_states).chunk(3, -1)
+        return self.out_proj(torch.nn.Softmax(dim=-1)(query @ key.mT) @ value)
+
+
+def test_scores_by_a_module_that_is_made_where_it_is_called_are_attention():
+    assert layer_shape(torch.nn.Sequential(ScoresByModule())).attention == "full"
+
+
 def test_what_is_no_layer_is_refused():
     with pytest.raises(UnknownPartError, match="LayerNorm: expected modules that attend, recur or feed forward"):
         layer_shape(torch.nn.LayerNorm(4))

@@ -41,6 +41,7 @@ def test_a_plain_towers_vector_is_that_of_profile_vision(golden_root):
     assert all(vector in (stated, {**stated, "ffMM": 3}) for vector in vectors)
 
 
+@pytest.mark.case("glm4v-language")
 def test_glm4vs_tower_feeds_forward_as_wide_as_it_hands_on_and_not_as_its_config_names():
     # Glm4VisionMlp takes out_hidden_size for its width; intermediate_size of the config is the merger's.
     case = CASES["glm4v-language"]
@@ -49,6 +50,7 @@ def test_glm4vs_tower_feeds_forward_as_wide_as_it_hands_on_and_not_as_its_config
     assert tower.intermediate_size != tower.out_hidden_size
 
 
+@pytest.mark.case("qwen2_5_omni_thinker-language")
 def test_a_tower_and_sound_that_are_not_stated_are_named_with_the_reason(capsys):
     census = measure(CASES["qwen2_5_omni_thinker-language"].new_config(), "qwen")
     assert "vision" not in census.spec
