@@ -13,7 +13,9 @@ from census.costs import parameters
 from test_models.case_table import census_of
 from test_models.parameter_names import parts_by_name
 
-_TOWERS = re.compile(r"(^|\.)(vision_tower|vqmodel|image_encoder|img_processor|audio_embed\.encoder)\.")
+_TOWERS = re.compile(
+    r"(^|\.)(vision_tower|visual|audio_tower|vqmodel|image_encoder|img_processor|audio_embed\.encoder)\."
+)
 """Towers that stand inside the model that is run; others are not built with a language model."""
 
 LAYER_PARTS = ("attention", "indexer", "norm", "dense", "routed", "shared", "router", "stream")

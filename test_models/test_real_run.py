@@ -154,6 +154,7 @@ def test_a_narrow_copy_has_the_kinds_of_the_golden_with_their_vectors(name):
     }
 
 
+@pytest.mark.pinned
 @copies
 def test_a_real_run_counts_what_census_states_and_no_op_is_excused_that_agrees(name):
     measured = ran(name)
@@ -168,6 +169,7 @@ def test_a_real_run_counts_what_census_states_and_no_op_is_excused_that_agrees(n
     assert set(unstated) <= {op for _, op, _, _ in differ}, "an op is excused that agrees"
 
 
+@pytest.mark.pinned
 @copies
 def test_a_change_of_a_token_reaches_as_far_as_the_mixers_that_census_names(name):
     measured, model_type = ran(name), CASES[name].model_type

@@ -313,6 +313,12 @@ def test_layer_types_go_before_an_interval_and_are_followed_in_their_order():
     assert spec["layers"] == [{"kind": "full_attention", "count": 2}, {"kind": "linear_attention", "count": 2}]
 
 
+def test_an_attention_that_granites_published_configs_call_that_alone_is_a_full_one():
+    # ibm-granite/granite-4.0-350m, config.json: layer_types of "attention" alone; the layers have no window.
+    spec = resolve({**LLAMA, "num_hidden_layers": 2, "layer_types": ["attention", "full_attention"]})
+    assert spec["layers"] == [{"kind": "decoder", "count": 2}]
+
+
 def test_fields_of_linear_attention_are_left_out_where_no_layer_is_linear():
     spec = resolve({**QWEN3_NEXT, "num_hidden_layers": 2, "layer_types": ["full_attention"] * 2}, "qwen3_5")
     assert not [field for field in spec if field.startswith("linear_")]
