@@ -252,7 +252,7 @@ def test_a_language_model_stated_beside_its_vision_tower_is_not_lost(config_file
     assert {field: getattr(text, field) for field in TEXT} == TEXT
 
 
-@pytest.mark.case("kimi_k25")
+@pytest.mark.pinned
 def test_a_text_type_of_a_first_release_is_read_as_transformers_reads_it(config_file):
     fields = {"model_type": "kimi_k25", "text_config": {"model_type": "kimi_k2", "num_hidden_layers": 3}}
     assert text_config(load_config(config_file(fields))).model_type == "deepseek_v3"
