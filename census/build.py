@@ -26,7 +26,6 @@ from census.config import text_config
 from census.config_file import check_sizes
 from census.errors import BuildError
 from census.kernels import IMPLEMENTATION, attention_interface
-from census.module_tree import named_modules
 from census.own_model import OwnModel
 from census.releases import stated_depth
 
@@ -160,7 +159,7 @@ def _named(config: OwnModel, model: nn.Module, fact: str, fits: Callable[[nn.Mod
     Raises:
         BuildError: there is no such module, or it is none that fits.
     """
-    modules = dict(named_modules(model))
+    modules = dict(model.named_modules())
     path = getattr(config, fact)
     if path not in modules or not fits(modules[path]):
         fitting = ", ".join(path for path, module in modules.items() if path and fits(module))
@@ -196,7 +195,7 @@ def build_tower(config: PretrainedConfig, tower: PretrainedConfig) -> BuiltStack
         stack.enter_context(no_init_weights())
         stack.enter_context(torch.device("meta"))
         model = _from_config(builds, copy.deepcopy(tower if alone else config))
-    held = [module for _, module in named_modules(model) if type(getattr(module, "config", None)) is type(tower)]
+    held = [module for module in model.modules() if type(getattr(module, "config", None)) is type(tower)]
     if not held:
         raise BuildError(f"{tower.model_type}: expected a module of this config in {type(model).__name__}, found none")
     layers = find_layers(held[0], tower)
@@ -298,7 +297,7 @@ def find_layers(model: nn.Module, config: PretrainedConfig | OwnModel) -> dict[s
     """
     lists = {
         path: module
-        for path, module in named_modules(model)
+        for path, module in model.named_modules()
         if isinstance(module, nn.ModuleList)
         and not _inside_a_list(model, path)
         and any(sum(parameter.dim() > 1 for parameter in entry.parameters()) > 1 for entry in module)

@@ -7,12 +7,13 @@ parameter keeps its shape.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Set
 
 import torch
 from torch import nn
 
-from census.module_tree import named_modules, own_attributes
+_MODULE_STATE = frozenset(vars(nn.Module()))
+"""What every module carries for torch's own sake: parameters, hooks and the like."""
 
 Signature = tuple[Hashable, ...]
 
@@ -24,7 +25,7 @@ def parameter_shapes(layer: nn.Module) -> tuple[tuple[str, tuple[int, ...]], ...
 
 def layer_signatures(layers: Sequence[nn.Module]) -> tuple[Signature, ...]:
     """Return a signature for each layer; equal signatures are layers built the same."""
-    modules = [named_modules(layer) for layer in layers]
+    modules = [list(layer.named_modules()) for layer in layers]
     attributes = [_plain_attributes(held) for held in modules]
     of_index = _index_attributes(attributes)
     return tuple(
@@ -38,6 +39,11 @@ def layer_signatures(layers: Sequence[nn.Module]) -> tuple[Signature, ...]:
 
 def _shapes(module: nn.Module) -> Hashable:
     return tuple((name, None if held is None else tuple(held.shape)) for name, held in module._parameters.items())
+
+
+def own_attributes(module: nn.Module) -> Set[str]:
+    """Return the names of what a module carries beside its parameters, buffers, children and torch's own state."""
+    return vars(module).keys() - _MODULE_STATE
 
 
 def _plain_attributes(modules: Sequence[tuple[str, nn.Module]]) -> dict[tuple[str, str], Hashable]:

@@ -15,7 +15,6 @@ from census.dims import dim_facts
 from census.errors import KindError, UnknownPartError
 from census.events import Recording
 from census.grouping import parameter_shapes
-from census.module_tree import named_parameters
 from census.op_counts import OpCounts
 from census.op_profile import OpProfile
 from census.parts import LayerParts
@@ -64,7 +63,7 @@ def read_layer(built: BuiltStack, recording: Recording, index: int, run: int) ->
         stated = getattr(text_config(built.config), "index_topk", None)
         if type(stated) is int:
             details["index_topk"] = Fact(stated, "config: index_topk; every one of so few tokens is kept")
-    held = {name: tensor.numel() for name, tensor in named_parameters(built.layers[index])}
+    held = {name: tensor.numel() for name, tensor in built.layers[index].named_parameters(remove_duplicate=False)}
     chosen = dims["num_experts_per_tok"].value if "num_experts_per_tok" in dims else 0
     assert isinstance(chosen, int), "experts are counted"
     return KindCensus(

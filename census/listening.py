@@ -28,7 +28,6 @@ from census.errors import BuildError
 from census.events import ActivationCall, LayerRun, ModuleCall, Recording
 from census.grouping import layer_signatures
 from census.kernels import attention_interface
-from census.module_tree import named_modules
 from census.own_model import OwnModel
 from census.recorder import FunctionListener, Recorder, listing_groups, tensors_of
 from census.stand_ins import stand_in_held, standing_in
@@ -208,10 +207,10 @@ class _Session:
         Its own tensors are put back on the way out.
         """
         self._mode = mode
-        modules = named_modules(self.built.model)
+        modules = list(self.built.model.named_modules())
         if not all(module.training for _, module in modules):
             self.built.model.train()
-        inside = {module for layer in self.built.layers for _, module in named_modules(layer)}
+        inside = {module for layer in self.built.layers for module in layer.modules()}
         self._of_no_layer = [(path, module) for path, module in modules if module not in inside]
         self._make_ready(self._of_no_layer)
         try:
@@ -325,7 +324,7 @@ class _Session:
     ) -> Any:
         recorder = self.recorder
         path = self.built.paths[index]
-        modules = named_modules(layer)
+        modules = list(layer.named_modules())
         with _disable_current_modes():
             self._make_ready(modules)
         recorder.layer, recorder.events, recorder.activations = path, [], []

@@ -13,7 +13,6 @@ from census.build import BuiltStack
 from census.code_places import class_place, forward_place, function_place
 from census.events import ATTENTION, RECURRENCE, Event, Recording
 from census.graph import LayerGraph
-from census.module_tree import named_modules, named_parameters
 
 _PATH = re.compile(r"(?:^|(?<=[;,] )|(?<= (?:by|to) )|(?<= \+ )|(?<=\+))([A-Za-z_][\w.]*\w)(?=$|[;,:+]| [(+]| takes)")
 """A path as evidence writes it: what a clause begins with. A word that is no path of the layer is passed over."""
@@ -88,14 +87,14 @@ class RanStack:
 
     def holding(self, path: str) -> Place:
         """Return the module of a modeling file that holds what stands at a path of what was run."""
-        modules = dict(named_modules(self.built.model))
+        modules = dict(self.built.model.named_modules())
         owner = _written(modules, path)
         return Place(owner or type(self.built.model).__name__, "", forward_place(modules[owner]))
 
     def _named(self, index: int, number: int, evidence: str) -> Iterator[Place]:
         layer, path = self.built.layers[index], self.built.paths[index]
-        modules = dict(named_modules(layer))
-        parameters = {name: tuple(p.shape) for name, p in named_parameters(layer)}
+        modules = dict(layer.named_modules())
+        parameters = {name: tuple(p.shape) for name, p in layer.named_parameters(remove_duplicate=False)}
         shapes: dict[str, list[str]] = {}
         inner_paths = dict.fromkeys(
             found.removeprefix(path).removeprefix(".") for found in _PATH.findall(evidence) if found

@@ -81,6 +81,7 @@ VISION_TOWERS = ("vision_config", "vit_config", "vision_tower_config")
 
 ATTENTION_FLAVOURS: Mapping[str, str] = {
     "full_attention": "full",
+    # What it was called before; Transformers reads it so (configuration_utils.py, _LEGACY_LAYER_TYPE_REMAP).
     "attention": "full",
     "linear_attention": "linear",
     "sliding_attention": "sliding",

@@ -15,7 +15,6 @@ from census.blocks import FeedForward, Kernel
 from census.dataflow import Source
 from census.errors import UnknownPartError
 from census.grouping import parameter_shapes
-from census.module_tree import named_modules
 from census.parts import LayerParts
 from census.recurrences import RECURRENT_MODULES, recurrences
 
@@ -112,7 +111,7 @@ def layer_shape(layer: nn.Module) -> LayerShape:
     Raises:
         UnknownPartError: nothing in the layer is known to mix tokens or to feed forward.
     """
-    mixing = {way: module for _, module in named_modules(layer) for way in _mixing(module)}
+    mixing = {way: module for module in layer.modules() for way in _mixing(module)}
     attention = "linear" if "recurrence" in mixing else "none"
     if "attention" in mixing:
         shared = "_shared" if getattr(mixing["attention"], "is_kv_shared_layer", False) else ""
@@ -164,7 +163,7 @@ def _reach(layer: nn.Module, attention: nn.Module) -> str:
 
 def _ffn_flavour(layer: nn.Module) -> str:
     """Return `moe` or `dense` by the parameters that no token mixer holds, `none` where all are vectors."""
-    feeding = [child for child in layer.children() if not any(_mixing(module) for _, module in named_modules(child))]
+    feeding = [child for child in layer.children() if not any(map(_mixing, child.modules()))]
     # A vector stored as (1, 1, width), as RWKV's mixing weights, is a vector.
     ranks = {sum(size > 1 for size in parameter.shape) for child in feeding for parameter in child.parameters()}
     return "moe" if 3 in ranks else "dense" if 2 in ranks else "none"

@@ -14,7 +14,7 @@ from torch import nn
 
 from census.errors import BuildError
 from census.events import RECURRENCE
-from census.module_tree import named_modules, own_attributes
+from census.grouping import own_attributes
 from census.recorder import Recorder, pause, tensors_of
 from census.recurrences import Recurrence, recurrences
 
@@ -58,7 +58,7 @@ def stand_in_held(module: nn.Module, recorder: Recorder) -> None:
 
 def _files(model: nn.Module) -> set[ModuleType]:
     """Return the modules that a model's classes are written in, whose globals its code calls."""
-    written_in = {type(module).__module__: type(module).__name__ for _, module in named_modules(model)}
+    written_in = {type(module).__module__: type(module).__name__ for module in model.modules()}
     for name, class_name in written_in.items():
         if name not in sys.modules:
             raise BuildError(

@@ -14,7 +14,6 @@ from census.build import BuiltModel, BuiltStack
 from census.errors import UnknownPartError
 from census.events import Recording, Shape
 from census.kinds import KindCensus
-from census.module_tree import named_modules, named_parameters
 from census.weights import Matrix, PartWeights, matrix
 
 
@@ -30,7 +29,7 @@ def weights_of_kinds(
         read: what each run was read as.
     """
     seen: set[int] = set()
-    held_by = {index: dict(named_parameters(built.layers[index])) for index, _ in recording.executions}
+    held_by = [dict(layer.named_parameters(remove_duplicate=False)) for layer in built.layers]
     alike: dict[str, dict[str, tuple[dict[str, Any], list[int]]]] = {kind: {} for kind in stack}
     tied: dict[str, Counter[str]] = {kind: Counter() for kind in stack}
     idle: Counter[str] = Counter()
@@ -91,24 +90,25 @@ def outside_weights(built: BuiltModel, recording: Recording) -> dict[str, Any]:
 
     A model inside the model of which nothing ran is a tower of another modality, and left out.
     """
-    layers = {id(parameter) for layer in built.layers for _, parameter in named_parameters(layer)}
+    layers = {id(parameter) for layer in built.layers for parameter in layer.parameters()}
     ran = {built.paths[index] for index, _ in recording.executions}
     called = {call.path: call for call in recording.outside}
     head = built.head
-    of_head = named_modules(head) if head is not None else []
-    heads = {id(module) for _, module in of_head if not isinstance(module, nn.Embedding)}
+    heads = {
+        id(module) for module in (head.modules() if head is not None else ()) if not isinstance(module, nn.Embedding)
+    }
     tables: list[list[int]] = []
     projections: dict[str, list[Matrix]] = {"head": [], "other": []}
     others: Counter[str] = Counter()
     idle = 0
     seen = set(layers)
-    named = dict(named_modules(built.model))
+    named = dict(built.model.named_modules())
     apart = bool(heads) and not heads & {id(module) for module in named.values()}
     heads |= {
         id(module) for path, module in named.items() if path in called and _projects_to(module, built.embedding[0])
     }
-    if apart:
-        named |= {f"head.{path}": module for path, module in of_head}
+    if head is not None and apart:
+        named |= {f"head.{path}": module for path, module in head.named_modules()}
     towers = [f"{path}." for path, part in named.items() if path and _is_a_tower(path, part, {*called, *ran})]
     for path, module in _heads_last(named, heads):
         if f"{path}.".startswith(tuple(towers)):

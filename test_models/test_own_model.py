@@ -110,6 +110,20 @@ def test_its_parameters_by_the_spec_are_those_it_holds(tied):
     assert parameters(spec)["total"] == sum(parameter.numel() for parameter in build().parameters())
 
 
+def sharing():
+    model = Model()
+    model.blocks[1].out.weight = model.blocks[0].query.weight
+    return model
+
+
+def test_a_weight_that_two_layers_share_is_of_each_by_its_own_name_and_held_once():
+    spec = measure(own(sharing), "default").spec
+    attention = [WIDTH, WIDTH], [WIDTH, WIDTH // 2], [WIDTH, WIDTH // 2], [WIDTH, WIDTH]
+    assert spec["kinds"]["decoder"]["projections"]["attention"] == list(attention)
+    assert spec["kinds"]["decoder"]["tied_parameters"] == {"attention": WIDTH * WIDTH}
+    assert parameters(spec)["total"] == sum(parameter.numel() for parameter in sharing().parameters())
+
+
 @pytest.mark.parametrize("layer", [Repeating, ByHand])
 def test_the_same_attention_written_otherwise_is_stated_the_same(layer):
     assert measure(own(functools.partial(Model, layer)), "default").spec == measure(own(), "default").spec

@@ -41,7 +41,8 @@ def test_two_interpreters_run_every_test_once_between_them(tmp_path):
     assert sorted(one[1] + two[1]) == sorted(whole)
     models = [{re.search(r"\d+|of_no_model", test).group() for test in part[1]} for part in (one, two)]
     assert not models[0] & models[1], "a model's tests are in two parts"
-    assert abs(len(one[1]) - len(two[1])) <= 3
+    # Seven models of three tests each, and the test of none with the fewer models.
+    assert sorted((len(one[1]), len(two[1]))) == [10, 12]
 
 
 @pytest.mark.parametrize("group", ["0", "3", "-1"])
@@ -63,4 +64,6 @@ def test_the_parts_of_this_suite_are_the_suite_and_no_case_is_in_two(request, sp
 def test_the_tests_of_a_case_are_a_unit(request):
     given = ((item, getattr(item, "callspec", None)) for item in request.session.items)
     of_cases = [(item, spec.params["case"]) for item, spec in given if spec and "case" in spec.params]
+    if not of_cases:
+        pytest.skip("this run has no test of a case")
     assert all(unit_of(item) == case.name in CASES for item, case in of_cases)
