@@ -223,8 +223,9 @@ def test_a_golden_is_updated(name, monkeypatch):
 def run_pytest(folder, how, at):
     os.environ.update({"HOW": how, "FAIL_AT": str(at)})
     os.chdir(folder)
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-c", str(folder / "pytest.ini"), str(folder)]
-    os._exit(pytest.main(options))
+    # Which golden the fault meets follows from the order of the three, whatever order the suite itself is run in.
+    without = [option for plugin in ("cacheprovider", "xdist", "randomly") for option in ("-p", f"no:{plugin}")]
+    os._exit(pytest.main(["-q", *without, "-c", str(folder / "pytest.ini"), str(folder)]))
 
 
 @pytest.mark.parametrize(("how", "at"), [("fail", 3), ("kill", 4)])
