@@ -26,6 +26,7 @@ from transformers import activations
 from census.build import BuiltModel, BuiltStack, one_line, unchanged_globals
 from census.errors import BuildError
 from census.events import ActivationCall, LayerRun, ModuleCall, Recording
+from census.fake_operators import FakeOperators
 from census.grouping import layer_signatures
 from census.kernels import attention_interface
 from census.own_model import OwnModel
@@ -36,14 +37,15 @@ _ACTIVATION_MODULES = (torch.nn.modules.activation.__name__, activations.__name_
 _NO_ACTIVATIONS = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Softmax2d, nn.MultiheadAttention)
 
 
-def record(built: BuiltModel, seq_length: int, batch: int = 1, every_layer: bool = False) -> Recording:
+def record(built: BuiltModel, seq_length: int, batch: int = 1, in_full: bool = False) -> Recording:
     """Run the model's own forward once on fake tokens, in training mode, and return what was heard.
 
     Args:
         built: the model; it is used up, since its layers are listened to.
         seq_length: tokens of the sequence.
         batch: sequences.
-        every_layer: run every layer itself, instead of one of each signature.
+        in_full: run every layer itself, instead of one of each signature, and every operator, instead of once for
+            what it is given: the slow way that says the same.
 
     Raises:
         BuildError: the forward failed, or a layer of it never ran.
@@ -53,14 +55,14 @@ def record(built: BuiltModel, seq_length: int, batch: int = 1, every_layer: bool
         tokens = torch.ones((batch * built.codebooks, seq_length), dtype=torch.long)
         return {built.tokens: tokens, **built.told, **_further_inputs(built, tokens)}
 
-    return hear(built, inputs, batch, every_layer, batch * seq_length)
+    return hear(built, inputs, batch, in_full, batch * seq_length)
 
 
 def hear(
     built: BuiltStack,
     inputs: Callable[[], Mapping[str, object]],
     batch: int = 1,
-    every_layer: bool = False,
+    in_full: bool = False,
     tokens: int = 0,
 ) -> Recording:
     """Run a forward once on fake tensors, in training mode, and return what was heard.
@@ -69,13 +71,14 @@ def hear(
         built: what is run; it is used up, since its layers are listened to.
         inputs: makes what it is given, of fake tensors.
         batch: sequences.
-        every_layer: run every layer itself, instead of one of each signature.
+        in_full: run every layer itself, instead of one of each signature, and every operator, instead of once for
+            what it is given: the slow way that says the same.
         tokens: tokens of all sequences, where tokens are what it is given.
 
     Raises:
         BuildError: the forward failed, or a layer of it never ran.
     """
-    session = _Session(built, batch, every_layer, tokens)
+    session = _Session(built, batch, in_full, tokens)
     with ExitStack() as stack:
         stack.enter_context(unchanged_globals())
         stack.enter_context(_unlogged())
@@ -180,10 +183,11 @@ class _Representative:
 class _Session:
     """The layers of one model during one forward: who runs, and who hands back what another returned."""
 
-    def __init__(self, built: BuiltStack, batch: int, every_layer: bool, tokens: int) -> None:
+    def __init__(self, built: BuiltStack, batch: int, in_full: bool, tokens: int) -> None:
         self.recorder = Recorder()
         self.batch = batch
         self.tokens = tokens
+        self._in_full = in_full
         self._outside: list[ModuleCall] = []
         self._fakes: dict[int, FakeTensor] = {}
         self._replaced: list[tuple[dict[str, Any], str, torch.Tensor]] = []
@@ -197,7 +201,7 @@ class _Session:
         signatures = layer_signatures(built.layers)
         groups = {signature: number for number, signature in enumerate(dict.fromkeys(signatures))}
         for index, (layer, signature) in enumerate(zip(built.layers, signatures, strict=True)):
-            group = index if every_layer else groups[signature]
+            group = index if in_full else groups[signature]
             layer.forward = functools.partial(self._layer, index, group, layer, layer.forward)
 
     @contextmanager
@@ -207,6 +211,8 @@ class _Session:
         Its own tensors are put back on the way out.
         """
         self._mode = mode
+        if not self._in_full:
+            self.recorder.operate = FakeOperators(mode).run
         modules = list(self.built.model.named_modules())
         if not all(module.training for _, module in modules):
             self.built.model.train()

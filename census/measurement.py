@@ -256,7 +256,7 @@ def _candidates(config: PretrainedConfig, name: str) -> tuple[list[OpProfile], b
 
 
 def forward(
-    config: PretrainedConfig | OwnModel, seq_length: int | None = None, batch: int = 1, every_layer: bool = False
+    config: PretrainedConfig | OwnModel, seq_length: int | None = None, batch: int = 1, in_full: bool = False
 ) -> tuple[BuiltModel, Recording]:
     """Build a config's model and run its forward once; return the model and what was heard.
 
@@ -275,7 +275,7 @@ def forward(
             raise ConfigError(f"{field}: expected a positive whole number, found {size!r}")
     with _LOCK:
         built = build(config)
-        recording = record(built, seq_length, batch, every_layer)
+        recording = record(built, seq_length, batch, in_full)
     if isinstance(config, OwnModel):
         _refuse_unread_masks(recording)
     return built, recording

@@ -51,9 +51,21 @@ _SHAPE_ONLY = frozenset(
 """Operators that take a tensor for its shape and type alone: nothing of it is in what they return."""
 
 
+Operate = Callable[[torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]], Any]
+"""Runs an operator with its arguments, those by name last."""
+
+
+def _as_torch_does(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return func(*args, **kwargs)
+
+
 @dataclass
 class Recorder(TorchDispatchMode):
-    """Hears operators while a layer runs, and numbers every tensor version it meets."""
+    """Hears operators while a layer runs, and numbers every tensor version it meets.
+
+    Attributes:
+        operate: what runs the operators.
+    """
 
     values: list[Value] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
@@ -65,6 +77,7 @@ class Recorder(TorchDispatchMode):
     stream: int | None = None
     paused: int = 0
     failed: str | None = None
+    operate: Operate = _as_torch_does
 
     def __post_init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch's
@@ -162,13 +175,13 @@ class Recorder(TorchDispatchMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if self.layer is None or self.paused:
-            return func(*args, **kwargs)
+        if self.layer is None or self.paused or func is torch.ops.prim.device.default:
+            return self.operate(func, args, kwargs)
         arguments = (*args, *kwargs.values())
         tensors = [tensor for argument in arguments for tensor in tensors_of(argument)]
         op = func._schema.name.replace("::", ".")
         inputs = () if op in _SHAPE_ONLY else tuple(map(self.number, tensors))
-        result = func(*args, **kwargs)
+        result = self.operate(func, args, kwargs)
         written = _written_arguments(func, args, kwargs)
         outputs = tuple(self._new(tensor) for tensor in (written or list(tensors_of(result))))
         for tensor, number in zip(written, outputs, strict=False):

@@ -20,15 +20,15 @@ ONE_OF_EACH_TYPE = list({case.model_type: case for case in reversed(PUBLISHED.va
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=str)
 def test_running_every_layer_says_what_the_representatives_said(family):
-    def read(every_layer):
-        _, recording = forward(family.new_config(), 48, every_layer=every_layer)
+    def read(in_full):
+        _, recording = forward(family.new_config(), 48, in_full=in_full)
         parts = {run: LayerParts(recording, recording.runs[run]) for _, run in recording.executions}
         return [
             (index, op_facts(parts[run]), dim_facts(parts[run]), [(e.op, e.module) for e in recording.runs[run].events])
             for index, run in recording.executions
         ], len(recording.runs)
 
-    (represented, few), (whole, all_of_them) = read(every_layer=False), read(every_layer=True)
+    (represented, few), (whole, all_of_them) = read(in_full=False), read(in_full=True)
     assert represented == whole
     assert few <= all_of_them == len(whole)
 

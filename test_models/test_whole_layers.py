@@ -50,15 +50,15 @@ def test_every_parameter_of_a_layer_is_in_what_ran(small):
 
 @small_types
 def test_a_layer_that_runs_itself_states_what_its_representative_does(small):
-    def read(every_layer):
-        built, recording = forward(small.new_config(), every_layer=every_layer)
+    def read(in_full):
+        built, recording = forward(small.new_config(), in_full=in_full)
         layers = read_runs(built, recording)
         return [
             (index, {**layers[run].ops, **layers[run].dims, **layers[run].details})
             for index, run in recording.executions
         ]
 
-    represented, whole = read(every_layer=False), read(every_layer=True)
+    represented, whole = read(in_full=False), read(in_full=True)
     assert [index for index, _ in represented] == [index for index, _ in whole]
     for (index, stood_for), (_, own) in zip(represented, whole, strict=True):
         unlike = {
