@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import inspect
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
@@ -28,6 +30,7 @@ from census.errors import BuildError
 from census.kernels import IMPLEMENTATION, attention_interface
 from census.own_model import OwnModel
 from census.releases import stated_depth
+from census.repeated_layers import NotRepeatsError, RepeatedLayers
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -45,16 +48,22 @@ class BuiltStack:
         config: the copy of the config it was built of.
         paths: the path of each layer in `model`.
         layers: the layers, in order: of an encoder-decoder the encoder's first.
+        built_as: for each layer the index of the one whose modules it shows, its own where it was built itself.
     """
 
     model: nn.Module
     config: PretrainedConfig
     paths: tuple[str, ...]
     layers: tuple[nn.Module, ...]
+    built_as: tuple[int, ...]
 
     def list_of(self, index: int) -> str:
         """Return the path of the list that a layer is an entry of."""
         return self.paths[index].rpartition(".")[0]
+
+    def place_of(self, index: int) -> int:
+        """Return the place of a layer in that list."""
+        return int(self.paths[index].rpartition(".")[2])
 
 
 @dataclass(frozen=True)
@@ -80,11 +89,15 @@ class BuiltModel(BuiltStack):
     told: Mapping[str, object] = field(default_factory=lambda: {"use_cache": False})
 
 
-def build(config: PretrainedConfig | OwnModel) -> BuiltModel:
+def build(config: PretrainedConfig | OwnModel, in_full: bool = False) -> BuiltModel:
     """Build the language model a config states, or its authors do, on the meta device, weights left out.
 
     The caller's config stays as it is. Quantization settings and remote code are ignored: they change
     storage, not structure, and census runs no code that comes with a config.
+
+    Args:
+        config: the config.
+        in_full: build every layer, instead of once those that are built alike.
 
     Raises:
         ConfigError: the config states more layers, experts or width than census builds.
@@ -93,13 +106,18 @@ def build(config: PretrainedConfig | OwnModel) -> BuiltModel:
     if isinstance(config, OwnModel):
         return _build_own(config)
     check_sizes(vars(config), config.model_type)
+    if not in_full:
+        try:
+            return _build(config, RepeatedLayers())
+        except (BuildError, NotRepeatsError):
+            # What failed may be the model, or what is done to build its layers once: built in full, it tells.
+            pass
+    return _build(config, None)
+
+
+def _build(config: PretrainedConfig, repeated: RepeatedLayers | None) -> BuiltModel:
     builds, own = _class_and_config(config)
-    with ExitStack() as stack:
-        stack.enter_context(unchanged_globals())
-        stack.enter_context(attention_interface())
-        stack.enter_context(no_init_weights())
-        stack.enter_context(torch.device("meta"))
-        whole = _from_config(builds, own)
+    whole = _on_the_meta_device(builds, own, repeated)
     decodes_alone = builds is AutoModelForImageTextToText and not (
         own.is_encoder_decoder and _encodes_tokens(builds, own)
     )
@@ -111,8 +129,39 @@ def build(config: PretrainedConfig | OwnModel) -> BuiltModel:
     head = whole.get_output_embeddings()  # type: ignore[operator]
     tied = _tied(head, language, tables[0])
     return BuiltModel(
-        model, language, tuple(layers), tuple(layers.values()), whole, tuple(tables[0].shape), len(tables), tied, head
-    )
+        model, language, tuple(layers), tuple(layers.values()), _built_as(whole, layers, repeated), whole,
+        tuple(tables[0].shape), len(tables), tied, head,
+    )  # fmt: skip
+
+
+def _on_the_meta_device(builds: _Builds, config: PretrainedConfig, repeated: RepeatedLayers | None) -> nn.Module:
+    with ExitStack() as stack:
+        stack.enter_context(unchanged_globals())
+        stack.enter_context(attention_interface())
+        stack.enter_context(no_init_weights())
+        stack.enter_context(torch.device("meta"))
+        # A composite model's towers have layers of the same classes, and no place among the layers that are stated.
+        if repeated is not None and builds is not AutoModelForImageTextToText:
+            stack.enter_context(repeated.built_once(_modeling_file(builds, config), config))
+        return _from_config(builds, config)
+
+
+def _modeling_file(builds: _Builds, config: PretrainedConfig) -> ModuleType:
+    """Return the module in which the class is written that a config's model is of."""
+    known: Any = builds if issubclass(builds, PreTrainedModel) else builds._model_mapping[type(config)]
+    return sys.modules[(known[0] if isinstance(known, tuple) else known).__module__]
+
+
+def _built_as(whole: nn.Module, layers: Mapping[str, nn.Module], repeated: RepeatedLayers | None) -> tuple[int, ...]:
+    """Return for each layer the index of the one whose modules it shows.
+
+    Raises:
+        NotRepeatsError: a layer that was taken for a repeat may not be one.
+    """
+    if repeated is None:
+        return tuple(range(len(layers)))
+    tied: Any = whole.all_tied_weights_keys
+    return repeated.built_as(layers, [*tied, *tied.values()])
 
 
 def _build_own(config: OwnModel) -> BuiltModel:
@@ -148,8 +197,8 @@ def _build_own(config: OwnModel) -> BuiltModel:
     tied = head.weight is embedding.weight
     evidence = f"{config.head}.weight {'is' if tied else 'is not'} {config.embedding}.weight"
     return BuiltModel(
-        model, config, tuple(layers), tuple(layers.values()), model, _shape(embedding), 1, (tied, evidence), head,
-        tokens, {},
+        model, config, tuple(layers), tuple(layers.values()), _built_as(model, layers, None), model, _shape(embedding),
+        1, (tied, evidence), head, tokens, {},
     )  # fmt: skip
 
 
@@ -199,7 +248,7 @@ def build_tower(config: PretrainedConfig, tower: PretrainedConfig) -> BuiltStack
     if not held:
         raise BuildError(f"{tower.model_type}: expected a module of this config in {type(model).__name__}, found none")
     layers = find_layers(held[0], tower)
-    return BuiltStack(held[0], tower, tuple(layers), tuple(layers.values()))
+    return BuiltStack(held[0], tower, tuple(layers), tuple(layers.values()), _built_as(model, layers, None))
 
 
 def _class_and_config(config: PretrainedConfig) -> tuple[_Builds, PretrainedConfig]:

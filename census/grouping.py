@@ -23,17 +23,28 @@ def parameter_shapes(layer: nn.Module) -> tuple[tuple[str, tuple[int, ...]], ...
     return tuple((name, tuple(parameter.shape)) for name, parameter in layer.named_parameters())
 
 
-def layer_signatures(layers: Sequence[nn.Module]) -> tuple[Signature, ...]:
-    """Return a signature for each layer; equal signatures are layers built the same."""
+def layer_signatures(layers: Sequence[nn.Module], places: Sequence[int]) -> tuple[Signature, ...]:
+    """Return a signature for each layer; equal signatures are layers built the same.
+
+    Args:
+        layers: the layers.
+        places: the place of each in its list, which is its own index where it holds one.
+    """
     modules = [list(layer.named_modules()) for layer in layers]
     attributes = [_plain_attributes(held) for held in modules]
-    of_index = _index_attributes(attributes)
+    of_a_class: dict[type, list[int]] = {}
+    for index, layer in enumerate(layers):
+        of_a_class.setdefault(type(layer), []).append(index)
+    of_index = {
+        layer_class: _index_attributes([(attributes[index], places[index]) for index in indices])
+        for layer_class, indices in of_a_class.items()
+    }
     return tuple(
         (
             tuple((path, _class_name(module), _shapes(module)) for path, module in held),
-            frozenset(item for item in own.items() if item[0] not in of_index),
+            frozenset(item for item in own.items() if item[0] not in of_index[type(layer)]),
         )
-        for held, own in zip(modules, attributes, strict=True)
+        for layer, held, own in zip(layers, modules, attributes, strict=True)
     )
 
 
@@ -50,14 +61,14 @@ def _plain_attributes(modules: Sequence[tuple[str, nn.Module]]) -> dict[tuple[st
     return {(path, name): _plain(vars(module)[name]) for path, module in modules for name in own_attributes(module)}
 
 
-def _index_attributes(attributes: Sequence[dict[tuple[str, str], Hashable]]) -> set[tuple[str, str]]:
-    """Return the attributes that hold the layer's own index in every layer that has them."""
-    names = {name for own in attributes for name in own}
-    return {
-        name
-        for name in names
-        if all(type(own[name]) is int and own[name] == index for index, own in enumerate(attributes) if name in own)
-    }
+def _index_attributes(held: Sequence[tuple[dict[tuple[str, str], Hashable], int]]) -> set[tuple[str, str]]:
+    """Return the attributes that hold a layer's place in every layer that has them, of attributes and places."""
+
+    def is_place(value: Hashable, place: int) -> bool:
+        return type(value) is int and value == place
+
+    named = {name for own, place in held for name, value in own.items() if is_place(value, place)}
+    return {name for name in named if all(is_place(own[name], place) for own, place in held if name in own)}
 
 
 def _plain(value: object) -> Hashable:

@@ -198,10 +198,11 @@ class _Session:
         self._executions: list[tuple[int, int]] = []
         self._representatives: dict[object, _Representative] = {}
         self._returned: set[int] = set()
-        signatures = layer_signatures(built.layers)
-        groups = {signature: number for number, signature in enumerate(dict.fromkeys(signatures))}
-        for index, (layer, signature) in enumerate(zip(built.layers, signatures, strict=True)):
-            group = index if in_full else groups[signature]
+        self._built = {index: built.layers[index] for index in sorted(set(built.built_as))}
+        places = [built.place_of(index) for index in self._built]
+        signatures = dict(zip(self._built, layer_signatures([*self._built.values()], places), strict=True))
+        for index, (layer, built_as) in enumerate(zip(built.layers, built.built_as, strict=True)):
+            group = index if in_full else signatures[built_as]
             layer.forward = functools.partial(self._layer, index, group, layer, layer.forward)
 
     @contextmanager
@@ -216,7 +217,7 @@ class _Session:
         modules = list(self.built.model.named_modules())
         if not all(module.training for _, module in modules):
             self.built.model.train()
-        inside = {module for layer in self.built.layers for module in layer.modules()}
+        inside = {*self.built.layers, *(module for layer in self._built.values() for module in layer.modules())}
         self._of_no_layer = [(path, module) for path, module in modules if module not in inside]
         self._make_ready(self._of_no_layer)
         try:
@@ -279,7 +280,7 @@ class _Session:
                 handle.remove()
 
     def _layer(
-        self, index: int, group: int, layer: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any
+        self, index: int, group: object, layer: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
         if self.recorder.layer is not None:
             return forward(*args, **kwargs)

@@ -260,6 +260,12 @@ def forward(
 ) -> tuple[BuiltModel, Recording]:
     """Build a config's model and run its forward once; return the model and what was heard.
 
+    Args:
+        config: the config.
+        seq_length: tokens of the sequence; 256, or half as many as the model has positions for, if left out.
+        batch: sequences.
+        in_full: build and run every layer itself, and every operator: the slow way that says the same.
+
     Raises:
         ConfigError: the length or the batch is no positive number.
         BuildError: Transformers could not build or run the model, or a layer of it never ran.
@@ -274,7 +280,7 @@ def forward(
         if type(size) is not int or size < 1:
             raise ConfigError(f"{field}: expected a positive whole number, found {size!r}")
     with _LOCK:
-        built = build(config)
+        built = build(config, in_full)
         recording = record(built, seq_length, batch, in_full)
     if isinstance(config, OwnModel):
         _refuse_unread_masks(recording)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,31 +28,38 @@ def weights_of_kinds(
         stack: the kind of every layer execution.
         read: what each run was read as.
     """
-    seen: set[int] = set()
-    held_by = [dict(layer.named_parameters(remove_duplicate=False)) for layer in built.layers]
+    held_by = {index: dict(built.layers[index].named_parameters(remove_duplicate=False)) for index in {*built.built_as}}
+    stated = {run: _stated(census.weights) for run, census in read.items()}
+    told = {run: repr(fields) for run, fields in stated.items()}
+    seen: set[Hashable] = set()
     alike: dict[str, dict[str, tuple[dict[str, Any], list[int]]]] = {kind: {} for kind in stack}
     tied: dict[str, Counter[str]] = {kind: Counter() for kind in stack}
     idle: Counter[str] = Counter()
+
+    def own(index: int, parameter: torch.Tensor) -> Hashable:
+        # A layer that shows another one's modules has parameters of its own as large.
+        return id(parameter) if built.built_as[index] == index else (index, id(parameter))
+
     for place, ((index, run), kind) in enumerate(zip(recording.executions, stack, strict=True)):
-        weights = read[run].weights
-        stated = _stated(weights)
-        alike[kind].setdefault(repr(stated), (stated, []))[1].append(place)
-        held = held_by[index]
-        for part, used in weights.items():
-            for name in sorted(used.names):
+        alike[kind].setdefault(told[run], (stated[run], []))[1].append(place)
+        held = held_by[built.built_as[index]]
+        for part, used in read[run].weights.items():
+            for name in used.names:
                 if name not in held:
                     ran = built.paths[recording.runs[run].index]
                     raise UnknownPartError(
                         f"{built.paths[index]}: expected the parameters of {ran}, which ran in its place, found no "
                         f"{name}; report the model"
                     )
-                if id(held[name]) in seen:
+                parameter = own(index, held[name])
+                if parameter in seen:
                     tied[kind][part] += held[name].numel()
-                seen.add(id(held[name]))
+                seen.add(parameter)
     for (index, _), kind in zip(recording.executions, stack, strict=True):
-        for parameter in held_by[index].values():
-            idle[kind] += 0 if id(parameter) in seen else parameter.numel()
-            seen.add(id(parameter))
+        for held_one in held_by[built.built_as[index]].values():
+            parameter = own(index, held_one)
+            idle[kind] += 0 if parameter in seen else held_one.numel()
+            seen.add(parameter)
     return {
         kind: _of_kind(list(variants.values()), dict(sorted(tied[kind].items())), idle[kind])
         for kind, variants in alike.items()
@@ -90,7 +97,7 @@ def outside_weights(built: BuiltModel, recording: Recording) -> dict[str, Any]:
 
     A model inside the model of which nothing ran is a tower of another modality, and left out.
     """
-    layers = {id(parameter) for layer in built.layers for parameter in layer.parameters()}
+    layers = {id(parameter) for index in {*built.built_as} for parameter in built.layers[index].parameters()}
     ran = {built.paths[index] for index, _ in recording.executions}
     called = {call.path: call for call in recording.outside}
     head = built.head

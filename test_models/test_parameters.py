@@ -10,6 +10,7 @@ from torch import nn
 
 from census.build import BuiltModel, build
 from census.costs import parameters
+from census.grouping import layer_signatures
 from test_models.case_table import census_of
 from test_models.parameter_names import parts_by_name
 
@@ -31,12 +32,15 @@ def language_parameters(built: BuiltModel) -> Iterator[nn.Parameter]:
             yield parameter
 
 
-def test_the_parameters_of_the_spec_are_the_built_models(case):
+def test_the_parameters_and_the_repeated_layers_are_those_of_a_model_built_in_full(case):
     spec = census_of(case.name).spec
     stated = parameters(spec)
-    built = build(case.config_object)
+    built = build(case.config_object, in_full=True)
     held = {id(parameter): parameter.numel() for parameter in language_parameters(built)}
     assert stated["total"] == sum(held.values())
+
+    signatures = layer_signatures(built.layers, [built.place_of(index) for index in range(len(built.layers))])
+    assert [signatures[index] for index in build(case.config_object).built_as] == list(signatures)
 
     layers = [layer for layer in built.layers if any(id(parameter) in held for parameter in layer.parameters())]
     by_name = dict(parts_by_name(layers, case.model_type))

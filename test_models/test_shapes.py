@@ -69,7 +69,7 @@ def test_what_is_no_layer_is_refused():
 
 def test_a_plain_attribute_makes_another_layer_and_the_layers_own_index_does_not():
     layers = build(FAMILIES["gemma3_text"].new_config()).layers
-    one, two, three = layer_signatures(layers)
+    one, two, three = layer_signatures(layers, range(len(layers)))
     assert one == two
     assert one != three, "a sliding layer and a full one have the same parameters and do different work"
 
