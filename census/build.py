@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import random
 import sys
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import transformers
@@ -89,6 +90,9 @@ class BuiltModel(BuiltStack):
     told: Mapping[str, object] = field(default_factory=lambda: {"use_cache": False})
 
 
+_Stack = TypeVar("_Stack", bound=BuiltStack)
+
+
 def build(config: PretrainedConfig | OwnModel, in_full: bool = False) -> BuiltModel:
     """Build the language model a config states, or its authors do, on the meta device, weights left out.
 
@@ -106,13 +110,18 @@ def build(config: PretrainedConfig | OwnModel, in_full: bool = False) -> BuiltMo
     if isinstance(config, OwnModel):
         return _build_own(config)
     check_sizes(vars(config), config.model_type)
-    if not in_full:
-        try:
-            return _build(config, RepeatedLayers())
-        except (BuildError, NotRepeatsError):
-            # What failed may be the model, or what is done to build its layers once: built in full, it tells.
-            pass
-    return _build(config, None)
+    if in_full:
+        return _build(config, None)
+    return _repeats_built_once(functools.partial(_build, config))
+
+
+def _repeats_built_once(built: Callable[[RepeatedLayers | None], _Stack]) -> _Stack:
+    """Return what is built with the layers that repeat another built once, or in full where that cannot be."""
+    try:
+        return built(RepeatedLayers())
+    except (BuildError, NotRepeatsError):
+        # What failed may be the model, or what is done to build its layers once: built in full, it tells.
+        return built(None)
 
 
 def _build(config: PretrainedConfig, repeated: RepeatedLayers | None) -> BuiltModel:
@@ -236,19 +245,18 @@ def build_tower(config: PretrainedConfig, tower: PretrainedConfig) -> BuiltStack
     Raises:
         BuildError: Transformers has no class for it or refused it, or no layer stack was found.
     """
+    return _repeats_built_once(functools.partial(_build_tower, config, tower))
+
+
+def _build_tower(config: PretrainedConfig, tower: PretrainedConfig, repeated: RepeatedLayers | None) -> BuiltStack:
     alone = type(tower) in AutoModel._model_mapping
     builds = AutoModel if alone else AutoModelForImageTextToText
-    with ExitStack() as stack:
-        stack.enter_context(unchanged_globals())
-        stack.enter_context(attention_interface())
-        stack.enter_context(no_init_weights())
-        stack.enter_context(torch.device("meta"))
-        model = _from_config(builds, copy.deepcopy(tower if alone else config))
+    model = _on_the_meta_device(builds, copy.deepcopy(tower if alone else config), repeated)
     held = [module for module in model.modules() if type(getattr(module, "config", None)) is type(tower)]
     if not held:
         raise BuildError(f"{tower.model_type}: expected a module of this config in {type(model).__name__}, found none")
     layers = find_layers(held[0], tower)
-    return BuiltStack(held[0], tower, tuple(layers), tuple(layers.values()), _built_as(model, layers, None))
+    return BuiltStack(held[0], tower, tuple(layers), tuple(layers.values()), _built_as(model, layers, repeated))
 
 
 def _class_and_config(config: PretrainedConfig) -> tuple[_Builds, PretrainedConfig]:

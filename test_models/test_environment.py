@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MODELS = ("gemma3_text", "gpt2", "deepseek_v3")
+MODELS = ("gemma3_text", "gpt2", "deepseek_v3", "gpt_oss", "qwen3_next")
 
 PROGRAM = f"""
 import sys

@@ -1,6 +1,7 @@
 """What a person at a terminal sees, by a terminal: tables of its width, a bar for long work; a pipe gets neither."""
 
 import fcntl
+import functools
 import os
 import pty
 import re
@@ -12,10 +13,18 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.xdist_group("terminal")
+
 ROOT = Path(__file__).parents[1]
 AUDIT = ["audit", "mixtral", "--profile", "docs/mixtral_old.yaml"]
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 NO_WAIT = "import census.terminal; census.terminal.PATIENCE = 0; from census.cli import run; run()"
+
+
+@functools.cache
+def audited(width=80):
+    """Return what a terminal shows of an audit that finds a difference; it takes seconds, and several tests read it."""
+    return at_terminal(AUDIT, width)[0]
 
 
 def at_terminal(arguments, width=80, on="stdout", program=("-m", "census"), **environment):
@@ -42,17 +51,21 @@ def at_terminal(arguments, width=80, on="stdout", program=("-m", "census"), **en
     return seen.decode().replace("\r\n", "\n"), other.decode()
 
 
+@functools.cache
+def piped():
+    """Return what a pipe gets of the same audit."""
+    return subprocess.run([sys.executable, "-m", "census", *AUDIT], cwd=ROOT, capture_output=True, text=True).stdout
+
+
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_no_line_of_a_table_is_wider_than_the_terminal_and_no_word_of_it_is_lost(width):
-    seen, _ = at_terminal(AUDIT, width)
-    plain = subprocess.run([sys.executable, "-m", "census", *AUDIT], cwd=ROOT, capture_output=True, text=True).stdout
-    lines = ESCAPES.sub("", seen).splitlines()
+    lines = ESCAPES.sub("", audited(width)).splitlines()
     assert max(map(len, lines)) <= width
-    assert sorted("".join(lines).replace(" ", "")) == sorted(plain.replace(" ", "").replace("\n", ""))
+    assert sorted("".join(lines).replace(" ", "")) == sorted(piped().replace(" ", "").replace("\n", ""))
 
 
 def test_what_differs_is_said_in_words_and_in_colour():
-    seen, _ = at_terminal(AUDIT)
+    seen = audited()
     assert len(re.findall(r"\x1b\[1;31mDIFFERS *\x1b\[0m", seen)) == 2
 
 
