@@ -18,8 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_
 _CPU = torch.device("cpu")
 _PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format})
 _HANGS_ON_VALUES = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-_MOST = 1 << 16
-"""Results that are remembered at most; then all are forgotten, so that a process does not grow with its censuses."""
+_MOST = 1 << 15
+"""Results that are remembered at most, of nearly a kilobyte each; then all are forgotten: a process stays small."""
 
 
 @dataclass(frozen=True, slots=True)

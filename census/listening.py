@@ -214,6 +214,8 @@ class _Session:
         self._mode = mode
         if not self._in_full:
             self.recorder.operate = FakeOperators(mode).run
+            # What the operators remember, the mode need not remember too.
+            mode.cache_enabled = False
         modules = list(self.built.model.named_modules())
         if not all(module.training for _, module in modules):
             self.built.model.train()
