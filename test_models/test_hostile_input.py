@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from census import CensusError, ConfigError, bounds, measure, strict_yaml
@@ -26,6 +26,11 @@ GOLDENS = Path(__file__).parents[1] / "golden_specs"
 GOLDEN = (GOLDENS / "llama" / "llama-3.1-8b.yaml").read_text()
 PROFILE = (Path(bounds.__file__).parent / "profiles" / "moe.yaml").read_text()
 LLAMA = {"model_type": "llama", **FAMILIES["llama"].config}
+CONFIGS = [{"model_type": name, **family.config} for name, family in FAMILIES.items()]
+
+DEEP = settings().max_examples > 100
+MANY, MOST = (settings(max_examples=times if DEEP else settings().max_examples) for times in (5_000, 50_000))
+"""How many changed files are read, and how many changed configs are built and measured."""
 
 READERS = {
     "a config": ("config.json", load_config),
@@ -127,6 +132,7 @@ VALUES = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
+    | st.integers(-2, 70)
     | st.sampled_from([-1, 0, 10**9, 10**15, 10**30, 10**60, 2**63])
     | st.floats()
     | st.text(max_size=8),
@@ -168,11 +174,13 @@ def takes_or_refuses(read, *arguments):
         return None
 
 
+@MANY
 @given(changes_of(loaded(PROFILE)))
 def test_a_profile_with_any_value_anywhere_is_a_profile_or_refused(data):
     takes_or_refuses(lambda: parse_op_profile(strict_yaml.dump(data), "mine", "mine.yaml"))
 
 
+@MANY
 @given(changes_of(loaded(GOLDEN)))
 def test_a_golden_with_any_value_anywhere_is_a_golden_or_refused(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "golden.yaml"
@@ -181,6 +189,7 @@ def test_a_golden_with_any_value_anywhere_is_a_golden_or_refused(tmp_path_factor
     assert golden is None or golden.pinned
 
 
+@MANY
 @given(changes_of(loaded(GOLDEN)["spec"]))
 def test_a_spec_with_any_value_anywhere_is_a_spec_or_refused(data):
     try:
@@ -190,6 +199,7 @@ def test_a_spec_with_any_value_anywhere_is_a_spec_or_refused(data):
     assert spec.to_dict() == data
 
 
+@MANY
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
 def test_random_bytes_are_refused_by_every_reader(tmp_path_factory, content):
     for name, read in READERS.values():
@@ -198,7 +208,8 @@ def test_random_bytes_are_refused_by_every_reader(tmp_path_factory, content):
         takes_or_refuses(read, str(path))
 
 
-@given(changes_of(LLAMA))
+@MOST
+@given(st.sampled_from(CONFIGS).flatmap(changes_of))
 def test_a_config_with_any_value_anywhere_is_measured_or_refused(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "config.json"
     path.write_text(json.dumps(data), encoding="utf-8")

@@ -143,12 +143,13 @@ def differing(before, after):
     return {name: (before[name], after[name]) for name in before if before[name] != after[name]}
 
 
-@settings(max_examples=20 if not DEEP else 1000)
-@given(st.sampled_from(sorted(CALLS)))
-def test_after_any_call_the_process_is_as_before(warmed, name):
+@settings(max_examples=4 if not DEEP else 200)
+@given(st.lists(st.sampled_from(sorted(CALLS)), min_size=5, max_size=5))
+def test_after_any_calls_the_process_is_as_before(warmed, names):
     before = state_of_the_process()
-    CALLS[name]()
-    assert not differing(before, state_of_the_process())
+    for name in names:
+        CALLS[name]()
+        assert not differing(before, state_of_the_process()), name
 
 
 PLANTED = {
