@@ -123,7 +123,8 @@ def progress(
 
     def moving(name: str, load: Callable[[], _Loaded]) -> Callable[[], _Loaded]:
         def loaded() -> _Loaded:
-            bar.update(task, completed=next(begun), description=name)
+            # At once, since a short measurement is over before the bar is drawn again.
+            bar.update(task, completed=next(begun), description=name, refresh=True)
             return load()
 
         return loaded
