@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from census.coverage import TABLE, table_text
 from census.golden import write_atomically
 from census.pytest_plugin import CensusFixture, golden_root_of
-from test_models.case_table import MEASURED, PUBLISHED, Case, census_of, coverage
+from test_models.case_table import MEASURED, PUBLISHED, Case, census_of, coverage, in_group
 from test_models.golden_check import pin_of, require_refusal
 from test_models.network import closed_network
 from test_models.older_releases import is_older, not_as_pinned, older_row, release
@@ -56,7 +56,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(
                 fixture,
-                [pytest.param(case, id=name, marks=pytest.mark.xdist_group(name)) for name, case in table.items()],
+                [pytest.param(case, id=name, marks=in_group(name)) for name, case in table.items()],
             )
 
 

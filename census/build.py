@@ -31,7 +31,7 @@ from census.errors import BuildError
 from census.kernels import IMPLEMENTATION, attention_interface
 from census.own_model import OwnModel
 from census.releases import stated_depth
-from census.repeated_layers import NotRepeatsError, RepeatedLayers
+from census.repeated_layers import NotRepeatsError, Repeat, RepeatedLayers
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -49,18 +49,23 @@ class BuiltStack:
         config: the copy of the config it was built of.
         paths: the path of each layer in `model`.
         layers: the layers, in order: of an encoder-decoder the encoder's first.
-        built_as: for each layer the index of the one whose modules it shows, its own where it was built itself.
+        repeats: by their indices the layers that show another one's modules.
     """
 
     model: nn.Module
     config: PretrainedConfig
     paths: tuple[str, ...]
     layers: tuple[nn.Module, ...]
-    built_as: tuple[int, ...]
+    repeats: Mapping[int, Repeat]
 
     def list_of(self, index: int) -> str:
         """Return the path of the list that a layer is an entry of."""
         return self.paths[index].rpartition(".")[0]
+
+    @functools.cached_property
+    def built_as(self) -> tuple[int, ...]:
+        """For each layer the index of the one whose modules it shows, its own where it was built itself."""
+        return tuple(self.repeats[index].of if index in self.repeats else index for index in range(len(self.layers)))
 
     def place_of(self, index: int) -> int:
         """Return the place of a layer in that list."""
@@ -138,7 +143,7 @@ def _build(config: PretrainedConfig, repeated: RepeatedLayers | None) -> BuiltMo
     head = whole.get_output_embeddings()  # type: ignore[operator]
     tied = _tied(head, language, tables[0])
     return BuiltModel(
-        model, language, tuple(layers), tuple(layers.values()), _built_as(whole, layers, repeated), whole,
+        model, language, tuple(layers), tuple(layers.values()), _repeats(whole, layers, repeated), whole,
         tuple(tables[0].shape), len(tables), tied, head,
     )  # fmt: skip
 
@@ -161,16 +166,18 @@ def _modeling_file(builds: _Builds, config: PretrainedConfig) -> ModuleType:
     return sys.modules[(known[0] if isinstance(known, tuple) else known).__module__]
 
 
-def _built_as(whole: nn.Module, layers: Mapping[str, nn.Module], repeated: RepeatedLayers | None) -> tuple[int, ...]:
-    """Return for each layer the index of the one whose modules it shows.
+def _repeats(
+    whole: nn.Module, layers: Mapping[str, nn.Module], repeated: RepeatedLayers | None
+) -> Mapping[int, Repeat]:
+    """Return by their indices the layers that show another one's modules.
 
     Raises:
         NotRepeatsError: a layer that was taken for a repeat may not be one.
     """
     if repeated is None:
-        return tuple(range(len(layers)))
+        return {}
     tied: Any = whole.all_tied_weights_keys
-    return repeated.built_as(layers, [*tied, *tied.values()])
+    return repeated.repeats(layers, [*tied, *tied.values()])
 
 
 def _build_own(config: OwnModel) -> BuiltModel:
@@ -206,7 +213,7 @@ def _build_own(config: OwnModel) -> BuiltModel:
     tied = head.weight is embedding.weight
     evidence = f"{config.head}.weight {'is' if tied else 'is not'} {config.embedding}.weight"
     return BuiltModel(
-        model, config, tuple(layers), tuple(layers.values()), _built_as(model, layers, None), model, _shape(embedding),
+        model, config, tuple(layers), tuple(layers.values()), {}, model, _shape(embedding),
         1, (tied, evidence), head, tokens, {},
     )  # fmt: skip
 
@@ -256,7 +263,7 @@ def _build_tower(config: PretrainedConfig, tower: PretrainedConfig, repeated: Re
     if not held:
         raise BuildError(f"{tower.model_type}: expected a module of this config in {type(model).__name__}, found none")
     layers = find_layers(held[0], tower)
-    return BuiltStack(held[0], tower, tuple(layers), tuple(layers.values()), _built_as(model, layers, repeated))
+    return BuiltStack(held[0], tower, tuple(layers), tuple(layers.values()), _repeats(model, layers, repeated))
 
 
 def _class_and_config(config: PretrainedConfig) -> tuple[_Builds, PretrainedConfig]:

@@ -11,7 +11,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -292,7 +292,9 @@ class _Session:
             self._executions.append((index, known.run))
             return known.result
         held = _held_by_mappings((*args, *kwargs.values()))
-        result = self._record(index, layer, forward, args, kwargs)
+        repeat = self.built.repeats.get(index)
+        with repeat.by_itself() if repeat is not None else nullcontext():
+            result = self._record(index, layer, forward, args, kwargs)
         self._executions.append((index, len(self._runs) - 1))
         self._returned.update(map(id, tensors_of(result)))
         if held == _held_by_mappings((*args, *kwargs.values())):

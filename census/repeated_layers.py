@@ -115,6 +115,34 @@ class _Asked(list[Any]):
         return bool(entry.ask(super().__contains__) if type(entry) is _Number else super().__contains__(entry))
 
 
+@dataclass(frozen=True)
+class Repeat:
+    """A layer of which another one's modules are shown.
+
+    Attributes:
+        of: the index of the layer that was built.
+        own: what it would hold otherwise had it been built: modules, with the attribute and the number that is its own.
+    """
+
+    of: int
+    own: tuple[tuple[nn.Module, str, int], ...]
+
+    @contextmanager
+    def by_itself(self) -> Iterator[None]:
+        """Let the modules hold this layer's numbers meanwhile, since a layer may take its place in a cache by them."""
+        shown = [(module, name, vars(module)[name]) for module, name, _ in self.own]
+        _hold(self.own)
+        try:
+            yield
+        finally:
+            _hold(shown)
+
+
+def _hold(held: Sequence[tuple[nn.Module, str, int]]) -> None:
+    for module, name, number in held:
+        vars(module)[name] = number
+
+
 @dataclass
 class _Built:
     """A layer that was built.
@@ -123,8 +151,8 @@ class _Built:
         layer: the layer.
         given: what its class was given, and what the configs among that held.
         asked: for each whole number given, what the building asked of it.
-        kept: the places of the numbers that a module of it holds as they were given.
-        own: the layer's attributes that hold one, with its place.
+        kept: the attributes of modules in it that hold a number as it was given: which number that is.
+        own: the same of the layer's own attributes.
         state: the layer's attributes when it was built.
         inside: what it was built of then.
         repeats: the layers that repeat it, each with the numbers it was given.
@@ -133,7 +161,7 @@ class _Built:
     layer: nn.Module
     given: Sequence[object]
     asked: Sequence[Sequence[tuple[Answer, object]]]
-    kept: frozenset[int]
+    kept: Sequence[tuple[nn.Module, str, int]]
     own: Mapping[str, int]
     state: Mapping[str, object]
     inside: object
@@ -177,7 +205,8 @@ class _Built:
                 raise NotRepeatsError
             if any(held[name] is not value and name not in self.own for name, value in state.items()):
                 raise NotRepeatsError
-            if any(numbers[kept] not in (self.numbers[kept], places[layer]) for kept in self.kept):
+            held_numbers = {*self.own.values(), *(number for _, _, number in self.kept)}
+            if any(numbers[number] not in (self.numbers[number], places[layer]) for number in held_numbers):
                 raise NotRepeatsError
 
 
@@ -225,8 +254,8 @@ class RepeatedLayers:
             # A model may have changed one while it was built.
             vars(config).update({name: list(held) for name, held in asked.items() if vars(config).get(name) is held})
 
-    def built_as(self, layers: Mapping[str, nn.Module], tied: Sequence[str]) -> tuple[int, ...]:
-        """Return for each layer the index of the layer that it repeats, its own where it was built.
+    def repeats(self, layers: Mapping[str, nn.Module], tied: Sequence[str]) -> dict[int, Repeat]:
+        """Return by their indices the layers that were not built.
 
         Args:
             layers: the layers by their paths.
@@ -240,11 +269,17 @@ class RepeatedLayers:
         places = {layer: int(path.rpartition(".")[2]) for path, layer in layers.items()}
         for built in known:
             built.require_as_built(places)
-        repeated = {layer: index[built.layer] for built in known for layer, _ in built.repeats}
+        repeats = {
+            index[layer]: Repeat(
+                index[built.layer], tuple((module, name, numbers[number]) for module, name, number in built.kept)
+            )
+            for built in known
+            for layer, numbers in built.repeats
+        }
         # What is tied inside a layer is another parameter in each.
-        if repeated and any(name.startswith(f"{path}.") for path in layers for name in tied):
+        if repeats and any(name.startswith(f"{path}.") for path in layers for name in tied):
             raise NotRepeatsError
-        return tuple(repeated.get(layer, place) for layer, place in index.items())
+        return repeats
 
     def _once(self, layer_class: type, init: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(init)
@@ -289,20 +324,21 @@ class RepeatedLayers:
         finally:
             self._building = False
         place_of = {id(number): place for place, number in enumerate(numbers)}
-        kept: set[int] = set()
+        kept: list[tuple[nn.Module, str, int]] = []
         own: dict[str, int] = {}
         for module in layer.modules():
             for name in own_attributes(module):
                 value = vars(module)[name]
                 if id(value) in place_of:
-                    kept.add(place_of[id(value)])
                     if module is layer:
                         own[name] = place_of[id(value)]
+                    else:
+                        kept.append((module, name, place_of[id(value)]))
                     vars(module)[name] = value.given
                 else:
                     vars(module)[name] = _told(value)
         return _Built(
-            layer, given, [number.asked for number in numbers], frozenset(kept), own, dict(vars(layer)),
+            layer, given, [number.asked for number in numbers], kept, own, dict(vars(layer)),
             _inside(layer), [number.given for number in numbers],
         )  # fmt: skip
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from census import strict_yaml
 from census.config import text_config
 from census.coverage import ModelType
@@ -121,6 +123,15 @@ def _case(name: str, group: str, entry: dict[str, Any]) -> Case:
 CASES = load_cases()
 MEASURED = {name: case for name, case in CASES.items() if not case.refused}
 PUBLISHED = {name: case for name, case in CASES.items() if case.model}
+
+
+def in_group(name: str) -> pytest.MarkDecorator:
+    """Return the mark of a test of a case: those of one model type run in one worker.
+
+    It imports the type's file once, measures each case once, and runs on fake tensors once what they have in common.
+    """
+    # A fault may be planted in the model of a small family, which is named as its type.
+    return pytest.mark.xdist_group(CASES[name].model_type if name in CASES else name)
 
 
 @functools.cache

@@ -228,6 +228,18 @@ _NORMING = frozenset("rsqrt native_layer_norm _fused_rms_norm linalg_vector_norm
 _INDEXING = frozenset("index index_select gather select slice".split())
 
 
+def _tensors(held: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors of nested arguments, in order; operators have them in lists, tuples and mappings alone."""
+    if isinstance(held, torch.Tensor):
+        yield held
+    elif isinstance(held, list | tuple):
+        for part in held:
+            yield from _tensors(part)
+    elif isinstance(held, Mapping):
+        for part in held.values():
+            yield from _tensors(part)
+
+
 class _Operators(TorchDispatchMode):
     def __init__(self, counter: Counter) -> None:
         super().__init__()
@@ -281,7 +293,7 @@ class Counter:
     def operator(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
         """Take note of one operator, and mark what it returned."""
         run = self.run
-        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        inputs = [*_tensors((args, kwargs))]
         marks = [_mark(tensor) for tensor in inputs]
         if run is None:
             mark = Mark(weight=bool(marks) and all(mark.weight for mark in marks))
@@ -295,8 +307,8 @@ class Counter:
             mark = self._other(run, name, inputs, marks)
         if self.modules and (name in _NORMING or (name == "pow" and isinstance(args[1], float) and args[1] < 0)):
             self.modules[-1][2].append(True)
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, torch.Tensor) and not isinstance(tensor, nn.Parameter):
+        for tensor in _tensors(result):
+            if not isinstance(tensor, nn.Parameter):
                 _set(tensor, mark)
 
     def _other(self, run: LayerRun, name: str, inputs: list[torch.Tensor], marks: list[Mark]) -> Mark:
@@ -402,7 +414,7 @@ class Counter:
 
     def enter(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take note that a module begins."""
-        first = next((leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)), None)
+        first = next(_tensors((args, kwargs)), None)
         self.modules.append((path, module, [], _PLAIN if first is None else _mark(first)))
         if self.run is not None and self.activation is None and _is_activation(module) and first is not None:
             self.activation = self._act(self.run, type(module).__name__, first.shape[-1])
@@ -426,7 +438,7 @@ class Counter:
         if self.run is not None:
             return
         self.run = LayerRun(path, module, self.number + 1, args, kwargs)
-        stream = next(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
+        stream = next(_tensors((args, kwargs)))
         # Some models put entries of their own before the tokens.
         known = any(size % self.length == 0 for size in stream.shape)
         self.run.length = self.length if known else stream.shape[1]
@@ -673,7 +685,7 @@ class _Elements(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         result = func(*args, **(kwargs or {}))
         if self.layer is not None:
-            self.made[-1] += sum(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
+            self.made[-1] += sum(tensor.numel() for tensor in _tensors(result))
         return result
 
     def begin(self, layer: nn.Module) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from census.costs import parameters
-from test_models.case_table import census_of
+from test_models.case_table import census_of, in_group
 
 ALL, NO_INPUT, NEITHER = "active", "active_without_input_embedding", "active_without_embedding_and_head"
 
@@ -46,7 +46,7 @@ def decimals(figure: str) -> int:
 
 @pytest.mark.parametrize(
     ("name", "figure", "definition", "source"),
-    [pytest.param(*row, id=f"{row[0]}-{row[1]}", marks=pytest.mark.xdist_group(row[0])) for row in PUBLISHED],
+    [pytest.param(*row, id=f"{row[0]}-{row[1]}", marks=in_group(row[0])) for row in PUBLISHED],
 )
 def test_the_active_parameters_round_to_the_published_figure(name, figure, definition, source):
     active = parameters(census_of(name).spec)[definition]
@@ -55,7 +55,7 @@ def test_the_active_parameters_round_to_the_published_figure(name, figure, defin
 
 @pytest.mark.parametrize(
     ("name", "figure", "definition", "source"),
-    [pytest.param(*row, id=f"{row[0]}-{row[1]}", marks=pytest.mark.xdist_group(row[0])) for row in TRUNCATED],
+    [pytest.param(*row, id=f"{row[0]}-{row[1]}", marks=in_group(row[0])) for row in TRUNCATED],
 )
 def test_the_active_parameters_begin_with_the_published_figure(name, figure, definition, source):
     active = parameters(census_of(name).spec)[definition]

@@ -9,6 +9,7 @@ import torch
 
 from census.costs import cache_bytes
 from test_models import real_run
+from test_models.case_table import in_group
 from test_models.differences import NO_CACHE, OTHER_CACHE, row_of
 from test_models.narrow import copied_cases, narrow
 from test_models.test_real_run import ran
@@ -43,7 +44,7 @@ def values_of(held: object, seen: set[int], depth: int = 0) -> Iterator[torch.Te
 
 
 @pytest.mark.pinned
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in copied_cases()])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=in_group(name)) for name in copied_cases()])
 def test_a_forward_leaves_in_the_cache_what_the_spec_says(name):
     case = copied_cases()[name]
     reason = row_of(NO_CACHE, case)

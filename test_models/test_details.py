@@ -2,7 +2,7 @@
 
 import pytest
 
-from test_models.case_table import census_of
+from test_models.case_table import census_of, in_group
 from test_models.families import FAMILIES
 
 # Of a published model's case: a kind, a field, and the value. Where no source is named, the field stands in the
@@ -37,7 +37,7 @@ STATED = [
 
 @pytest.mark.parametrize(
     ("case_name", "kind", "field", "value"),
-    [pytest.param(*row, id=f"{row[0]}-{row[1]}-{row[2]}", marks=pytest.mark.xdist_group(row[0])) for row in STATED],
+    [pytest.param(*row, id=f"{row[0]}-{row[1]}-{row[2]}", marks=in_group(row[0])) for row in STATED],
 )
 def test_a_kind_states_what_its_published_config_says(case_name, kind, field, value):
     assert census_of(case_name).spec["kinds"][kind][field] == value

@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from census.costs import cache_bytes, flops
 from test_models import real_run
-from test_models.case_table import census_of
+from test_models.case_table import census_of, in_group
 from test_models.differences import OTHER_FLOPS, row_of
 from test_models.flop_counter import FlopCounter
 from test_models.narrow import copied_cases, narrow
@@ -98,7 +98,7 @@ def _every_expert(spec: Mapping[str, Any], stated: Mapping[str, int]) -> int:
 
 
 @pytest.mark.pinned
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in copied_cases()])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=in_group(name)) for name in copied_cases()])
 def test_the_flops_of_the_spec_are_those_of_the_forward(name):
     case, spec = copied_cases()[name], ran(name).spec
     tokens = sequence_for(spec)

@@ -19,6 +19,7 @@ from test_models import (
     test_types,
     test_whole_layers,
 )
+from test_models.case_table import in_group
 from test_models.families import FAMILIES
 from test_models.golden_check import pin_of
 from test_models.mutants import DATA, ENGINE, EQUIVALENT, LAYERS, MUTANTS, Mutant
@@ -71,7 +72,7 @@ def failure_of(mutant, folder, edits):
 
 
 def of_one_case(mutants):
-    return [pytest.param(mutant, id=mutant.name, marks=pytest.mark.xdist_group(mutant.case)) for mutant in mutants]
+    return [pytest.param(mutant, id=mutant.name, marks=in_group(mutant.case)) for mutant in mutants]
 
 
 @pytest.mark.parametrize("mutant", of_one_case(MUTANTS))

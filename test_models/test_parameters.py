@@ -11,7 +11,7 @@ from torch import nn
 from census.build import BuiltModel, build
 from census.costs import parameters
 from census.grouping import layer_signatures
-from test_models.case_table import census_of
+from test_models.case_table import census_of, in_group
 from test_models.parameter_names import parts_by_name
 
 _TOWERS = re.compile(
@@ -85,7 +85,7 @@ BY_HAND = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in BY_HAND])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=in_group(name)) for name in BY_HAND])
 def test_the_parts_are_those_of_the_published_table(name):
     stated = parameters(census_of(name).spec)
     assert {part: stated[part] for part in BY_HAND[name]} == BY_HAND[name]

@@ -14,7 +14,7 @@ import pytest
 
 from census import measure
 from test_models import real_run
-from test_models.case_table import CASES
+from test_models.case_table import CASES, in_group
 from test_models.differences import OWN_REACH
 from test_models.narrow import copied_cases, golden_of, kinds_in_order, narrow, runs_as_it_is
 
@@ -145,7 +145,7 @@ def fits(reached: frozenset[int], expected: tuple[frozenset[int], frozenset[int]
 
 copies = pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in copied_cases()],
+    [pytest.param(name, marks=in_group(name)) for name in copied_cases()],
 )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from census import census_kind
 from census.spec import OpCounts
-from test_models.case_table import PUBLISHED, census_of, unlike
+from test_models.case_table import PUBLISHED, census_of, in_group, unlike
 from test_models.families import FAMILIES
 
 DECODER = (4, 2, 3, 1, 0, 2, 4, 1, 1, 0)
@@ -41,7 +41,7 @@ BY_TYPE = {
 @pytest.mark.parametrize(
     "model",
     [
-        pytest.param(case, id=name, marks=pytest.mark.xdist_group(name))
+        pytest.param(case, id=name, marks=in_group(name))
         for name, case in PUBLISHED.items()
         if case.model_type in BY_TYPE
     ],

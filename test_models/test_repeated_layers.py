@@ -1,5 +1,6 @@
 """A layer that is not built is one that would have been built the same, and where that is not sure it is built."""
 
+import dataclasses
 import random
 from types import ModuleType
 
@@ -11,6 +12,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from census import measure
 from census.build import build
+from census.events import ATTENTION
+from census.listening import record
 from census.repeated_layers import NotRepeatsError, RepeatedLayers
 from test_models.families import FAMILIES
 
@@ -53,7 +56,8 @@ def built(layer_class, make=lambda layer_class, config, index: layer_class(confi
         layers = [make(layer_class, config, index) for index in range(DEPTH)]
     if then is not None:
         then(layers)
-    return repeated.built_as({f"layers.{first + i}": layer for i, layer in enumerate(layers)}, tied), layers
+    repeats = repeated.repeats({f"layers.{first + i}": layer for i, layer in enumerate(layers)}, tied)
+    return tuple(repeats[index].of if index in repeats else index for index in range(DEPTH)), layers
 
 
 # Questions that are noted, and which layer each of a stack shows: the first that was asked and answered the same.
@@ -223,6 +227,21 @@ def test_the_classes_and_the_config_are_put_back():
         assert layer_class.__init__ is own
         assert vars(config) == {**vars(a_config()), "routed": [7]}
         assert {type(held) for held in (config.flavours, config.nested)} == {list}
+
+
+@pytest.mark.parametrize("in_full", [False, True])
+def test_a_repeat_that_runs_itself_takes_its_own_place_in_a_cache(in_full):
+    stack = dataclasses.replace(build(FAMILIES["llama"].new_config(), in_full), told={"use_cache": True})
+    recording = record(stack, 8)
+    shapes = [
+        [recording.values[value].shape[-2] for value in event.inputs[:2]]
+        for run in recording.runs
+        for event in run.events
+        if event.op == ATTENTION
+    ]
+    # As many keys as queries: those of another layer would stand before them.
+    assert shapes == [[8, 8]] * len(stack.layers)
+    assert stack.layers[0].self_attn.layer_idx == 0
 
 
 def test_a_stack_of_repeats_is_measured_as_one_that_is_built():

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from test_models.case_table import CASES
 from test_models.sharding import part_of, unit_of
 
 ROOT = Path(__file__).parents[1]
@@ -61,9 +60,9 @@ def test_the_parts_of_this_suite_are_the_suite_and_no_case_is_in_two(request, sp
     assert len(units) == len(set(units))
 
 
-def test_the_tests_of_a_case_are_a_unit(request):
+def test_the_tests_of_a_type_are_a_unit(request):
     given = ((item, getattr(item, "callspec", None)) for item in request.session.items)
     of_cases = [(item, spec.params["case"]) for item, spec in given if spec and "case" in spec.params]
     if not of_cases:
         pytest.skip("this run has no test of a case")
-    assert all(unit_of(item) == case.name in CASES for item, case in of_cases)
+    assert all(unit_of(item) == case.model_type for item, case in of_cases)

@@ -5,7 +5,7 @@ import pytest
 from census import load_op_profile, measure
 from census.cli import main
 from census.golden import golden_path, read_golden
-from test_models.case_table import CASES, MEASURED, census_of
+from test_models.case_table import CASES, MEASURED, census_of, in_group
 
 VIT = [4, 2, 2, 1, 0, 2, 4, 1, 1, 0]
 
@@ -21,7 +21,7 @@ TOWERS = [
 
 @pytest.mark.parametrize(
     ("case_name", "width", "layers", "heads", "vector"),
-    [pytest.param(*row, id=row[0], marks=pytest.mark.xdist_group(row[0])) for row in TOWERS],
+    [pytest.param(*row, id=row[0], marks=in_group(row[0])) for row in TOWERS],
 )
 def test_a_tower_is_what_its_config_and_its_source_say(case_name, width, layers, heads, vector):
     vision = census_of(case_name).spec["vision"]

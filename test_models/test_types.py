@@ -4,14 +4,12 @@ import pytest
 
 from census import CensusError, measure
 from census.golden import golden_path, read_golden
-from test_models.case_table import CASES, MEASURED, census_of, unlike
+from test_models.case_table import CASES, MEASURED, census_of, in_group, unlike
 
 READ = {name: case for name, case in MEASURED.items() if case.kinds}
 
 
-@pytest.mark.parametrize(
-    "read", [pytest.param(case, id=name, marks=pytest.mark.xdist_group(name)) for name, case in READ.items()]
-)
+@pytest.mark.parametrize("read", [pytest.param(case, id=name, marks=in_group(name)) for name, case in READ.items()])
 def test_every_kind_of_a_type_runs_what_its_source_shows(read):
     census = census_of(read.name)
     ran = dict(zip(census.order, zip(census.stack, census.attention, strict=True), strict=True))
