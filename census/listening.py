@@ -227,6 +227,9 @@ class _Session:
         finally:
             for tensors, name, tensor in self._replaced:
                 tensors[name] = tensor
+            for layer in self.built.layers:
+                # A layer that leads to itself would stay until the collector looks at everything there is.
+                vars(layer).pop("forward", None)
 
     def _make_ready(self, modules: Sequence[tuple[str, nn.Module]]) -> None:
         """Replace modules' tensors by fake ones on the CPU, shared ones still shared, named by the paths given."""

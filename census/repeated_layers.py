@@ -25,6 +25,9 @@ from census.grouping import layer_signatures, own_attributes
 
 _PLAIN = (bool, float, str, type(None))
 
+_KNOWN = 8
+"""Layers of one call of which none is a repeat, after which the rest of the stack is built: all may be different."""
+
 Answer = Callable[[int], object]
 """Answers one question that was asked of a number, of any number."""
 
@@ -298,7 +301,10 @@ class RepeatedLayers:
                 if built.would_be(given, numbers):
                     built.show(layer, numbers)
                     return
-            known.append(self._build(layer, init, args, kwargs, given))
+            if len(known) < _KNOWN:
+                known.append(self._build(layer, init, args, kwargs, given))
+            else:
+                init(layer, *args, **kwargs)
 
         return once
 

@@ -48,16 +48,20 @@ def layer_of(question):
     return Layer
 
 
-def built(layer_class, make=lambda layer_class, config, index: layer_class(config, index), then=None, tied=(), first=0):
+def one(layer_class, config, index):
+    return layer_class(config, index)
+
+
+def built(layer_class, make=one, then=None, tied=(), first=0, depth=DEPTH):
     """Return which layer each of a stack shows, and the stack."""
     file, config, repeated = ModuleType("file"), a_config(), RepeatedLayers()
     file.Layer = layer_class
     with repeated.built_once(file, config):
-        layers = [make(layer_class, config, index) for index in range(DEPTH)]
+        layers = [make(layer_class, config, index) for index in range(depth)]
     if then is not None:
         then(layers)
     repeats = repeated.repeats({f"layers.{first + i}": layer for i, layer in enumerate(layers)}, tied)
-    return tuple(repeats[index].of if index in repeats else index for index in range(DEPTH)), layers
+    return tuple(repeats[index].of if index in repeats else index for index in range(depth)), layers
 
 
 # Questions that are noted, and which layer each of a stack shows: the first that was asked and answered the same.
@@ -123,6 +127,18 @@ def test_a_number_made_of_the_index_is_another_in_each_layer():
     built_as, layers = built(layer_of(lambda config, i: i + 1))
     assert built_as == tuple(range(DEPTH))
     assert [layer.inner.answer for layer in layers] == list(range(1, DEPTH + 1))
+
+
+def test_a_stack_of_many_different_layers_is_built_and_not_compared_with_all_before():
+    noted = []
+
+    def question(config, i):
+        noted.append(type(i) is not int)
+        return int(i)
+
+    built_as, layers = built(layer_of(question), depth=40)
+    assert built_as == tuple(range(40)) == tuple(layer.inner.answer for layer in layers)
+    assert noted == [True] * 8 + [False] * 32
 
 
 def test_a_repeat_shows_the_modules_of_the_layer_that_was_built():
