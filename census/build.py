@@ -176,7 +176,9 @@ def _repeats(
     """
     if repeated is None:
         return {}
-    tied: Any = whole.all_tied_weights_keys
+    tied: Any = getattr(whole, "all_tied_weights_keys", None)
+    if tied is None:
+        raise NotRepeatsError
     return repeated.repeats(layers, [*tied, *tied.values()])
 
 

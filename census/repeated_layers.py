@@ -158,6 +158,7 @@ class _Built:
         own: the same of the layer's own attributes.
         state: the layer's attributes when it was built.
         inside: what it was built of then.
+        numbers: the whole numbers that its class was given.
         repeats: the layers that repeat it, each with the numbers it was given.
     """
 
@@ -279,8 +280,8 @@ class RepeatedLayers:
             for built in known
             for layer, numbers in built.repeats
         }
-        # What is tied inside a layer is another parameter in each.
-        if repeats and any(name.startswith(f"{path}.") for path in layers for name in tied):
+        # What is tied inside a layer is another parameter in each. What is run may stand inside what names it.
+        if repeats and any(f".{path}." in f".{name}" for path in layers for name in tied):
             raise NotRepeatsError
         return repeats
 

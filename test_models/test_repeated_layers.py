@@ -218,8 +218,9 @@ def test_layers_that_are_changed_after_they_were_built_are_no_repeats(then):
 
 def test_layers_whose_parameters_are_tied_are_no_repeats():
     assert built(layer_of(nothing), tied=["lm_head.weight"])[0] == (0,) * DEPTH
-    with pytest.raises(NotRepeatsError):
-        built(layer_of(nothing), tied=["layers.3.inner.weight"])
+    for within in ("", "tower."):
+        with pytest.raises(NotRepeatsError):
+            built(layer_of(nothing), tied=[f"{within}layers.3.inner.weight"])
 
 
 def test_a_number_that_is_kept_and_is_not_the_layers_place_is_no_index():
