@@ -85,7 +85,10 @@ class FeedForwards:
         left = self._rest(term, (*experts, *router, *latents, *gates))
         if left:
             raise self._unknown(left[0].event.module, "experts and a router in a routed feed-forward", f"{left[0]}")
-        shared = tuple(self._shared(other, (*router, *gates)) for other in others)
+        elsewhere = (*router, *gates)
+        # What the router alone weighs is its zero experts: the stream itself, handed on by as much as it chose them
+        # (LongCat Flash since Transformers 5.25).
+        shared = tuple(self._shared(other, elsewhere) for other in others if self._beside(other, elsewhere))
         # A router may also choose among experts that compute nothing, for which one weight or another is kept.
         number = min(p.groups for p in mlp.projections)
         if number == 1:
@@ -226,12 +229,15 @@ class FeedForwards:
 
     def _shared(self, term: Term, elsewhere: tuple[Projection, ...]) -> Mlp:
         """Return what every token runs beside the routed experts: one feed-forward, or several side by side."""
-        projections = tuple(p for p in self._projections_of(term) if p not in elsewhere)
+        projections = self._beside(term, elsewhere)
         side_by_side = projections[0].groups
         if side_by_side > 1:
             mlp = self._between(projections, projections[-1], self._hidden_size, elsewhere)
             return dataclasses.replace(mlp, width=mlp.width * side_by_side)
         return self.dense(projections, term.root)
+
+    def _beside(self, term: Term, elsewhere: tuple[Projection, ...]) -> tuple[Projection, ...]:
+        return tuple(p for p in self._projections_of(term) if p not in elsewhere)
 
     def _input_gates(self, rest: tuple[Projection, ...], first: tuple[Projection, ...]) -> tuple[Projection, ...]:
         """Return those of the rest that a value straight off the stream was multiplied with before the first ones."""

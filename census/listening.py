@@ -24,14 +24,14 @@ from torch.utils._python_dispatch import _disable_current_modes
 from transformers import activations
 
 from census.build import BuiltModel, BuiltStack, one_line, unchanged_globals
-from census.errors import BuildError
+from census.errors import BuildError, UnknownPartError
 from census.events import ActivationCall, LayerRun, ModuleCall, Recording
 from census.fake_operators import FakeOperators
 from census.grouping import layer_signatures
 from census.kernels import attention_interface
 from census.own_model import OwnModel
 from census.recorder import FunctionListener, Recorder, listing_groups, tensors_of
-from census.stand_ins import stand_in_held, standing_in
+from census.stand_ins import StandIns
 
 _ACTIVATION_MODULES = (torch.nn.modules.activation.__name__, activations.__name__)
 _NO_ACTIVATIONS = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Softmax2d, nn.MultiheadAttention)
@@ -49,6 +49,7 @@ def record(built: BuiltModel, seq_length: int, batch: int = 1, in_full: bool = F
 
     Raises:
         BuildError: the forward failed, or a layer of it never ran.
+        UnknownPartError: a function with a recurrence's name takes other arguments.
     """
 
     def inputs() -> dict[str, object]:
@@ -77,13 +78,14 @@ def hear(
 
     Raises:
         BuildError: the forward failed, or a layer of it never ran.
+        UnknownPartError: a function with a recurrence's name takes other arguments.
     """
     session = _Session(built, batch, in_full, tokens)
     with ExitStack() as stack:
         stack.enter_context(unchanged_globals())
         stack.enter_context(_unlogged())
         stack.enter_context(attention_interface(session.recorder))
-        stack.enter_context(standing_in(built.model, session.recorder))
+        stack.enter_context(session.stand_ins.of(built.model))
         # In inference mode torch hands composite operators to a listener whole, and every count would change.
         stack.enter_context(torch.inference_mode(mode=False))
         stack.enter_context(torch.no_grad())
@@ -99,6 +101,8 @@ def hear(
         stack.enter_context(patch.object(nn.Module, "_apply", lambda module, *_, **__: module))
         try:
             built.model(**made)
+        except UnknownPartError:
+            raise
         except Exception as error:
             needs = _more_than(made, built)
             raise BuildError(
@@ -185,6 +189,7 @@ class _Session:
 
     def __init__(self, built: BuiltStack, batch: int, in_full: bool, tokens: int) -> None:
         self.recorder = Recorder()
+        self.stand_ins = StandIns(self.recorder)
         self.batch = batch
         self.tokens = tokens
         self._in_full = in_full
@@ -235,7 +240,7 @@ class _Session:
         """Replace modules' tensors by fake ones on the CPU, shared ones still shared, named by the paths given."""
         named: set[int] = set()
         for path, module in modules:
-            stand_in_held(module, self.recorder)
+            self.stand_ins.held_by(module)
             for tensors in (module._parameters, module._buffers):
                 for name, tensor in tensors.items():
                     if tensor is None:

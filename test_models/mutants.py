@@ -329,8 +329,9 @@ RECURRENCES = (
     _in_layer(
         "the recurrence is a function that the table does not name", QWEN35_MOE, _DELTA, _CALLS_THE_RULE,
         "import inspect\n        rule = inspect.unwrap(torch_chunk_gated_delta_rule)\n"
-        "        core_attn_out, last_recurrent_state = type(rule)(rule.__code__, rule.__globals__, 'renamed',\n"
-        "            rule.__defaults__)(",
+        "        scope = dict(rule.__globals__)\n"
+        "        exec(inspect.getsource(rule).replace(rule.__name__, 'renamed'), scope)\n"
+        "        core_attn_out, last_recurrent_state = scope['renamed'](",
         "UnknownPartError", "model.layers.0.linear_attn", "census/recurrences.py",
     ),
     _in_layer(
