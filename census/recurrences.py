@@ -1,9 +1,9 @@
 """The table of recurrences: which functions compute one, what they take and what they return.
 
 A recurrence updates a state token by token: the gated delta rule, a selective scan, and so on. Transformers
-computes each in a plain function of a modeling file, so the function itself is matched, wherever a module
-holds it (a global of the modeling file, an attribute of a module). While a census runs, the function is
-stood in for by its entry here: one event, and outputs of the right shape.
+computes each in a plain function of a modeling file, so the function itself is matched by the name it is defined
+under, whatever wraps it and wherever it is held. While a census runs, the function is stood in for by its entry here:
+one event, and outputs of the right shape.
 
 A new recurrence is one `@recurrence(...)` function.
 """
