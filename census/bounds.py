@@ -24,6 +24,9 @@ MAX_JSON_LEVELS = 64
 MAX_YAML_LEVELS = 32
 """Levels of a YAML document."""
 
+MAX_YAML_NODES = 100_000
+"""Mappings, lists and scalars of a YAML document, keys too: more is no faster to refuse than to read."""
+
 MAX_DIGITS = 64
 """Digits of a whole number in YAML. What is computed of such numbers can still be printed."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from census.bounds import MAX_DIGITS, MAX_YAML_BYTES, MAX_YAML_LEVELS, quoted
+from census.bounds import MAX_DIGITS, MAX_YAML_BYTES, MAX_YAML_LEVELS, MAX_YAML_NODES, quoted
 from census.errors import CensusError
 
 _WORDS = {"null": None, "true": True, "false": False}
@@ -51,7 +51,7 @@ def load(text: str, where: str, error: type[CensusError]) -> object:
     if len(text) > MAX_YAML_BYTES:
         raise error(f"{where}: expected at most {MAX_YAML_BYTES} characters, found {len(text)}; pass the right file")
     try:
-        return _document(yaml.parse(text, Loader=_PARSER))
+        return _document(_bounded(yaml.parse(text, Loader=_PARSER)))
     except _NotStrictError as problem:
         raise error(f"{where}: {problem}") from None
     except (yaml.YAMLError, UnicodeError) as problem:
@@ -73,6 +73,16 @@ def dump(data: object) -> str:
 
 class _NotStrictError(Exception):
     """What is wrong with a document, without saying which document."""
+
+
+def _bounded(events: Iterator[Any]) -> Iterator[Any]:
+    """Yield the events of a document, up to as many nodes as one may have."""
+    nodes = 0
+    for event in events:
+        nodes += isinstance(event, yaml.NodeEvent)
+        if nodes > MAX_YAML_NODES:
+            raise _NotStrictError(f"expected at most {MAX_YAML_NODES} values, found more; pass the right file")
+        yield event
 
 
 def _document(events: Iterator[Any]) -> object:
