@@ -55,7 +55,7 @@ def test_what_readers_disagree_on_is_refused_until_it_is_quoted(text):
         ("a: 1\n---\nb: 2", "expected one document, found several"),
         ("", "expected a document, found nothing"),
         ("[" * 40 + "]" * 40, "expected at most 32 levels"),
-        ("[" + "1," * 100_000 + "1]", "expected at most 100000 values, found more"),
+        pytest.param("[" + "1," * 100_000 + "1]", "at most 100000 values, found more", id="many values"),
         ("a: [", "expected YAML, found a fault in it"),
         ("a: \x00", "expected YAML, found a fault in it"),
         ("a: \ud800", "expected YAML, found a fault in it"),
