@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import nn
 
+from census.wrappers import functions_within
+
 
 def forward_place(module: nn.Module) -> str:
     """Return where a module's forward is written: `transformers/models/llama/modeling_llama.py:234 LlamaMLP.forward`.
@@ -35,7 +37,9 @@ def function_place(name: str) -> str:
     found: Any = sys.modules[module]
     for part in path.split("."):
         found = getattr(found, part, None)
-    return name if found is None else _place(found)
+    # The file may hold it wrapped, by its own decorator or by a package.
+    written = (function for function in functions_within(found) if function.__qualname__ == path)
+    return next((_place(function) for function in written if function.__module__ == module), name)
 
 
 def _place(function: Callable[..., object]) -> str:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dis
-import functools
 import inspect
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FunctionType
 
 from torch import nn
 
 from census.blocks import FeedForward, Kernel
 from census.dataflow import Source
 from census.errors import UnknownPartError
-from census.grouping import parameter_shapes
+from census.grouping import own_attributes, parameter_shapes
 from census.parts import LayerParts
 from census.recurrences import RECURRENT_MODULES, recurrences
+from census.wrappers import functions_within
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def difference(one: LayerShape, other: LayerShape, optional: tuple[str, ...] = (
 def layer_shape(layer: nn.Module) -> LayerShape:
     """Return how a layer is built, from its modules alone: nothing is run.
 
-    What a layer would run is read off its modules' code: a function of the table of recurrences makes it
+    What a layer would run is read off its file's code: a function of the table of recurrences makes it
     `linear`, Transformers' attention interface or scores of its own `full`, `sliding` or `chunked`, both of them
     `hybrid`, a convolution alone `none`. The census of a model measures the same flavours; this is for a caller
     who holds a layer and no model.
@@ -131,12 +132,28 @@ def _mixing(module: nn.Module) -> set[str]:
         return {"convolution"}
     methods = [held for held in vars(type(module)).values() if inspect.isfunction(held)]
     names = {name for method in methods for name in _named_functions(method)}
-    held = {getattr(part.func, "__name__", "") for part in vars(module).values() if isinstance(part, functools.partial)}
-    if (names | held) & set(recurrences()) or type(module).__name__ in RECURRENT_MODULES:
+    if type(module).__name__ in RECURRENT_MODULES or not recurrences().keys().isdisjoint(_called(module, names)):
         return {"recurrence"}
     # A function, or torch's module of the same name, made where it is called.
     own_scores = not {"softmax", "Softmax"}.isdisjoint(names) and any(map(_multiplies, methods))
     return {"attention"} if "ALL_ATTENTION_FUNCTIONS" in names or own_scores else set()
+
+
+def _called(module: nn.Module, names: Set[str]) -> set[str]:
+    """Return the names that a module's methods refer to, and those of the functions they come to in its own file."""
+    file = sys.modules[type(module).__module__]
+    called, seen = set(names), set[FunctionType]()
+    pending = list(map(vars(module).get, own_attributes(module)))
+    pending += [vars(file)[name] for name in names & vars(file).keys()]
+    for held in pending:
+        for function in functions_within(held):
+            called.add(function.__name__)
+            if function.__module__ == file.__name__ and function not in seen:
+                seen.add(function)
+                further = set(_named_functions(function)) - called
+                called |= further
+                pending += [vars(file)[name] for name in further & vars(file).keys()]
+    return called
 
 
 def _multiplies(method: Callable[..., object]) -> bool:

@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from torch import nn
@@ -21,9 +21,7 @@ from census.events import RECURRENCE
 from census.grouping import own_attributes
 from census.recorder import Recorder, pause, tensors_of
 from census.recurrences import Recurrence, recurrences
-
-_DEEPEST = 8
-"""How many wrappers around a function are looked through: kernels' own layers around Transformers' decorator are 3."""
+from census.wrappers import functions_within
 
 
 class StandIns:
@@ -34,6 +32,7 @@ class StandIns:
         self._table = recurrences()
         self._swapped: dict[FunctionType, CodeType] = {}
         self._signatures: dict[object, inspect.Signature] = {}
+        self._seen: set[type[nn.Module]] = set()
         self._put_back: list[tuple[ModuleType | nn.Module, str, object]] = []
 
     @contextmanager
@@ -61,15 +60,18 @@ class StandIns:
                 setattr(holder, name, held)
 
     def held_by(self, module: nn.Module) -> None:
-        """Stand in for what a module holds, and for the methods of its class."""
+        """Stand in for what a module holds, for the methods of its class, and for what its forward closes over."""
         for name in own_attributes(module):
             self._stand_in(module, name, vars(module)[name])
+        if type(module) not in self._seen:
+            self._seen.add(type(module))
+            self._stand_in(module, "forward", type(module).forward)
         for name in self._table:
             if hasattr(type(module), name):
                 self._stand_in(module, name, getattr(module, name))
 
     def _stand_in(self, holder: ModuleType | nn.Module, name: str, held: object) -> None:
-        found = list(_functions(held, self._table, _DEEPEST, set()))
+        found = [function for function in functions_within(held) if function.__name__ in self._table]
         for function in found:
             entry = self._table[function.__name__]
             # One that names no argument hands all to what it wraps, which is asked instead.
@@ -110,43 +112,6 @@ def _name(held: object) -> str:
     """Return the name a callable is defined under, also where it says any object as its name."""
     name = getattr(held, "__name__", "")
     return name if isinstance(name, str) else ""
-
-
-def _functions(held: object, table: Mapping[str, Recurrence], depth: int, seen: set[int]) -> Iterator[FunctionType]:
-    """Yield the functions of the table that a call of what is held may come to: itself, or what it wraps."""
-    if depth == 0 or id(held) in seen or not callable(held) or isinstance(held, type):
-        return
-    seen.add(id(held))
-    if isinstance(held, FunctionType) and held.__name__ in table:
-        yield held
-    for inner in _wrapped(held):
-        yield from _functions(inner, table, depth - 1, seen)
-
-
-def _wrapped(held: object) -> Iterator[object]:
-    """Yield what a callable may call that it carries with it."""
-    if isinstance(held, functools.partial):
-        yield held.func
-    elif isinstance(held, MethodType):
-        yield held.__func__
-        if not isinstance(held.__self__, nn.Module):
-            yield from vars(held.__self__).values() if hasattr(held.__self__, "__dict__") else ()
-    elif isinstance(held, FunctionType):
-        yield getattr(held, "__wrapped__", None)
-        for cell in held.__closure__ or ():
-            try:
-                yield cell.cell_contents
-            except ValueError:  # a name that is not bound yet
-                continue
-    else:
-        yield from vars(held).values() if hasattr(held, "__dict__") else ()
-        yield getattr(held, "__wrapped__", None)
-        # A class's own, since what an instance hands out leads back to the instance.
-        yield from (vars(kind).get(name) for kind in _own_classes(held) for name in ("forward", "__call__"))
-
-
-def _own_classes(held: object) -> list[type]:
-    return [kind for kind in type(held).__mro__ if kind is not nn.Module and kind is not object]
 
 
 def _calling(heard: Callable[..., Any], code: CodeType) -> CodeType:

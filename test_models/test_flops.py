@@ -5,13 +5,12 @@ Of a narrow copy of every kind: the forward runs every layer, on real tensors, w
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -51,10 +50,7 @@ def counted(model: torch.nn.Module, seq_length: int) -> int:
         for field, value in real_run.inputs(model, seq_length).items()
     }
     counter = FlopCounter()
-    with ExitStack() as stack:
-        _pause_in_recurrences(model, counter, stack)
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(counter)
+    with torch.no_grad(), counter, _resting_in_recurrences(counter):
         model.eval()(**inputs)
     return sum(flops for operator, flops in counter.flops.items() if operator != "convolution")
 
@@ -113,29 +109,20 @@ def test_the_flops_of_the_spec_are_those_of_the_forward(name):
     assert (matmuls == expected) == case.keys.isdisjoint(OTHER_FLOPS), f"{matmuls} counted, {expected} stated: {stated}"
 
 
-def _pause_in_recurrences(model: torch.nn.Module, counter: FlopCounter, stack: ExitStack) -> None:
-    """Let the counter rest while a recurrence runs, wherever its function is held."""
+@contextmanager
+def _resting_in_recurrences(counter: FlopCounter) -> Iterator[None]:
+    """Let the counter rest while a function that computes a recurrence runs, whatever calls it."""
 
-    def resting(function: Any) -> Any:
-        def called(*args: Any, **kwargs: Any) -> Any:
-            counter.resting += 1
-            try:
-                return function(*args, **kwargs)
-            finally:
-                counter.resting -= 1
+    def heard(frame: FrameType, event: str, _: object) -> None:
+        if frame.f_code.co_name in _RECURRENCES and event in ("call", "return"):
+            counter.resting += 1 if event == "call" else -1
 
-        return called
-
-    for owner in {sys.modules[type(module).__module__] for module in model.modules()}:
-        for name in _RECURRENCES:
-            if callable(getattr(owner, name, None)):
-                stack.enter_context(patch.object(owner, name, resting(getattr(owner, name))))
-    for module in model.modules():
-        for name in {*vars(module), *_RECURRENCES}:
-            held = getattr(module, name, None)
-            function = held.func if isinstance(held, functools.partial) else held
-            if callable(held) and getattr(function, "__name__", "") in _RECURRENCES:
-                setattr(module, name, resting(held))
+    before = sys.getprofile()
+    sys.setprofile(heard)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
 
 
 def test_the_counter_counts_a_layer_as_it_is_counted_by_hand():
