@@ -93,9 +93,11 @@ def layer_weights(parts: LayerParts, held: Mapping[str, int], tokens: int, chose
         if name in biased:
             projection = biased[name]
             names |= dict.fromkeys(_with_siblings(parts, projection, name, held), places[projection])
+        elif _is_chosen(parts, event, name):
+            names[name] = "routed"
         else:
             part = _part_of(parts, places, event, name)
-            # Beside weights and biases an expert holds nothing of its own: what the experts take, all tokens run.
+            # What no choice looks up is no expert's own: what the experts take, all tokens run.
             names[name] = "shared" if part == "routed" else part
     return {
         part: PartWeights(
@@ -201,6 +203,20 @@ def _uses(parts: LayerParts) -> Iterator[tuple[Event, str]]:
             if graph.source(value) is Source.WEIGHT:
                 for name in graph.weights(value):
                     yield event, name
+
+
+def _is_chosen(parts: LayerParts, event: Event, name: str) -> bool:
+    """Tell whether an event takes, beside what experts made, the rows of a parameter that are these experts' own."""
+    graph = parts.graph
+    behind = graph.walk_back(event.outputs, lambda value: value in graph.projections or value in graph.stream)
+    if not any(_is_an_experts(parts, graph.projections[value]) for value in behind if value in graph.projections):
+        return False
+    taken = [value for value in event.inputs if graph.source(value) is Source.WEIGHT and name in graph.weights(value)]
+    made_of = graph.walk_back(taken, lambda value: value not in graph.producer)
+    looked_up = [graph.producer[v] for v in made_of if v in graph.producer and graph.producer[v].op in LOOK_UPS]
+    indices = [value for look_up in looked_up for value in look_up.inputs[1:]]
+    choices = {value for choice in parts.run.events if choice.op in CHOICES for value in choice.outputs}
+    return not choices.isdisjoint(graph.walk_back(indices, choices.__contains__))
 
 
 _KERNEL = "kernel"

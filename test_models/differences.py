@@ -31,7 +31,6 @@ OTHER_CACHE = {
     "qwen4_exp_text": "per-layer embeddings cache a convolution's tail and token numbers",
     "cpmant": "32 prompt tokens of the model's own are cached, too",
     "deepseek_v4": "compressed entries and the windows before them are cached in buffers of their own",
-    "falcon-180b": "keys and values are repeated for their queries before they are cached",
     "glm5_next": "an indexer's pooled keys are cached beside the unpooled ones of its last block",
     "inkling2_text": "the tails of short convolutions are cached for attention's inputs, too",
     "inkling_text": "the tails of short convolutions are cached for attention's inputs, too",
@@ -48,7 +47,6 @@ OTHER_FLOPS = {
     "led": "local attention runs in blocks twice its window",
     "longt5": "local attention runs in blocks, of which the last is padded",
     "glm5_next": "streams are mixed by matmuls with computed coefficients, and an indexer scores pooled blocks",
-    "longcat_flash": "some of a token's chosen experts compute nothing: how many, depends on the tokens",
     "qwen4_exp_text": "rows of a table of n-grams are projected, which a census takes for weights",
 }
 """Types whose forward runs other matmuls than the spec states, with the reason; the projections are vouched for by the

@@ -53,7 +53,8 @@ _LLAMA_LAYER = _of("llama", "LlamaDecoderLayer")
 _LLAMA_ATTENTION = _of("llama", "LlamaAttention")
 _QWEN3_ATTENTION = _of("qwen3", "Qwen3Attention")
 _DELTA = _of("qwen3_5_moe", "Qwen3_5MoeGatedDeltaNet.forward")
-_CALLS_THE_RULE = "core_attn_out, last_recurrent_state = torch_chunk_gated_delta_rule("
+_RULE = "chunked_attn_out, chunked_last_recurrent_state ="
+_CALLS_THE_RULE = f"{_RULE} torch_chunk_gated_delta_rule("
 
 NORMS = (
     _in_layer(
@@ -317,21 +318,23 @@ DROPOUTS = (
 RECURRENCES = (
     _in_layer(
         "the recurrence is bypassed", QWEN35_MOE, _DELTA,
-        _CALLS_THE_RULE, "core_attn_out, last_recurrent_state = (lambda query, key, value, **_: (value, None))(",
+        _CALLS_THE_RULE, f"{_RULE} (lambda query, key, value, **_: (value, None))(",
         "UnknownPartError", "model.layers.0.linear_attn",
     ),
     _in_layer(
         "the recurrence runs twice", QWEN35_MOE, _DELTA, _CALLS_THE_RULE,
-        "core_attn_out, last_recurrent_state = (lambda *args, **others: (sum(\n"
+        f"{_RULE} (lambda *args, **others: (sum(\n"
         "        torch_chunk_gated_delta_rule(*args, **others)[0] for _ in range(2)), None))(",
         "ops.linear_attention.linrec: 1 -> 2",
     ),
     _in_layer(
         "the recurrence is a function that the table does not name", QWEN35_MOE, _DELTA, _CALLS_THE_RULE,
-        "import inspect\n        rule = inspect.unwrap(torch_chunk_gated_delta_rule)\n"
+        "import inspect\n        from census.wrappers import functions_within\n"
+        "        named = 'torch_chunk_gated_delta_rule'\n"
+        "        rule = [f for f in functions_within(torch_chunk_gated_delta_rule) if f.__name__ == named][-1]\n"
         "        scope = dict(rule.__globals__)\n"
         "        exec(inspect.getsource(rule).replace(rule.__name__, 'renamed'), scope)\n"
-        "        core_attn_out, last_recurrent_state = scope['renamed'](",
+        f"        {_RULE} scope['renamed'](",
         "UnknownPartError", "model.layers.0.linear_attn", "census/recurrences.py",
     ),
     _in_layer(
@@ -564,7 +567,7 @@ ENGINE = (
     _in_engine("dims:_score_kernel", 'Fact(key[0], taken)', 'Fact(query[0], taken)', "heads of keys are read repeated",
                LLAMA, " num_key_value_heads: 4 -> 32"),
     _in_engine("attention_operators:repeats", "times *=", "times += 0 *", "repeated keys are heads of their own",
-               "falcon-default", " num_key_value_heads: 1 -> 71"),
+               "jetmoe-default", " num_key_value_heads: 16 -> 32"),
     _in_engine("dims:_score_kernel", "query, key, value = kernel.heads", "key, query, value = kernel.heads",
                "queries and keys are mixed up", LLAMA, "ModelSpecError",
                "num_attention_heads: expected a multiple of num_key_value_heads"),
@@ -680,7 +683,7 @@ EQUIVALENT = (
                 "hidden_states = self.c_proj(hidden_states)\n    hidden_states = self.dropout(hidden_states)",
                 "hidden_states = self.c_proj(self.dropout(hidden_states))")),
     _equal("the recurrence is held by the module", QWEN35_MOE,
-           Edit(_DELTA, _CALLS_THE_RULE, "core_attn_out, last_recurrent_state = self.rule("),
+           Edit(_DELTA, _CALLS_THE_RULE, f"{_RULE} self.rule("),
            Edit(_of("qwen3_5_moe", "Qwen3_5MoeGatedDeltaNet.__init__"), "self.hidden_size = config.hidden_size",
                 "self.hidden_size = config.hidden_size\n    self.rule = torch_chunk_gated_delta_rule")),
     _equal("parallel branches under two norms run one after the other", "gpt_neox-small",

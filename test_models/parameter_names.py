@@ -50,6 +50,8 @@ _BY_TYPE = {
     "axk2": (("attention", r"input_layernorm\.mlp"), ("feed forward", r"post_attention_layernorm\.mlp")),
     # One norm for every expert's output, in the latent width that all share.
     "muse_spark": (("shared", r"experts\.post_expert_norm"),),
+    # The shared expert's output is normed at its end as a branch's is.
+    "ergo": (("norm", r"shared_experts\.norm"), ("routed", r"experts\.post_expert_norm")),
     # The number scales the weights of the routed and of the shared experts alike.
     "inkling_text": (("shared", r"gate\.global_scale"),),
     "inkling_mm_model": (("shared", r"gate\.global_scale"),),

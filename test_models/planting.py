@@ -16,10 +16,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType
 from unittest.mock import patch
 
 from census import op_profile
+from census.wrappers import functions_within
 from test_models.case_table import CASES, Case, load_cases
 
 ROOT = Path(__file__).parents[1]
@@ -116,8 +117,11 @@ def _in_a_function(edit: Edit) -> Iterator[None]:
     module = importlib.import_module(module_name)
     *outer, name = path.split(".")
     held = vars(functools.reduce(getattr, outer, module))[name]
-    function = inspect.unwrap(held.func if isinstance(held, functools.cached_property) else held)
-    assert isinstance(function, FunctionType), f"{edit.where}: expected a function, found {function!r}"
+    held = held.func if isinstance(held, functools.cached_property) else held
+    # A class's decorator, or a package's, may stand around what the file says.
+    written = [function for function in functions_within(held) if function.__qualname__ == path]
+    assert written, f"{edit.where}: expected a function, found {held!r}"
+    function = written[-1]
     own = function.__code__
     function.__code__ = _compiled(edit.of(_source(own)), own)
     try:

@@ -46,6 +46,7 @@ UNSTATED: dict[str, tuple[tuple[str, ...], str]] = {
     "zamba": (("normOp",), "the shared block's stream is the layer's input beside the embedding, twice as wide"),
     "zamba2": (("ffMM", "normOp"), "as of zamba; and its feed-forward runs beside an adapter"),
     "jetmoe": (("attMM", "ffMM"), "every expert of attention and feed-forward runs a matmul of its own, in a loop"),
+    "ergo": (("normOp",), "the shared expert's output is normed before the routed experts' are added, not the stream"),
     "gemma4": (("normOp",), "the norm before the experts takes the stream without a sum of its own after it"),
 }
 """By model type, the ops that the independent counter cannot state of it, with the reason."""
