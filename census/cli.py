@@ -227,7 +227,7 @@ def _add_drift(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "drift",
         "measure every case with two releases of Transformers or torch and print what differs, with what stated it in "
         "either; exit 0 where nothing does, 1 where something does, 2 where something could not be measured",
-        "census drift --from 5.20.2 --to 5.24.0 --types qwen3_next mixtral",
+        "census drift --from 5.20.2 --to 5.25.0 --types qwen3_next mixtral",
     )
     release = "a version that pip finds, or a folder that holds the package"
     parser.add_argument("--from", dest="one", metavar="RELEASE", required=True, help=f"the earlier: {release}")

@@ -106,8 +106,11 @@ def measured_beside(names, environment, hidden=(), cuda=False):
     path = os.pathsep.join([environment.get("CENSUS_STAND_INS", ""), str(ROOT)])
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, json.dumps([names, hidden, cuda])],
-        cwd=ROOT, env={**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **environment}, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -123,7 +126,9 @@ def stand_ins(tmp_path):
     return {"CENSUS_STAND_INS": str(tmp_path), "CENSUS_MARKS": str(tmp_path / "marks")}
 
 
-@pytest.mark.parametrize("groups, cuda", [(RECURRENT + OTHERS, False), (RECURRENT, True)], ids=["alone", "with CUDA"])
+@pytest.mark.parametrize(
+    ("groups", "cuda"), [(RECURRENT + OTHERS, False), (RECURRENT, True)], ids=["without CUDA", "with CUDA"]
+)
 def test_packages_that_transformers_would_run_change_no_golden_and_are_never_called(stand_ins, tmp_path, groups, cuda):
     differing, imported = measured_beside(one_of_each_type(*groups), stand_ins, cuda=cuda)
     assert differing == {}
