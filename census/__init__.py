@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         KindError,
         ModelSpecError,
         ProfileError,
+        ReleaseError,
         ReportError,
         UnknownPartError,
     )
@@ -40,7 +41,7 @@ _MODULES = {
     "costs": ("cache_bytes", "flops", "parameters"),
     "errors": (
         "AuditError", "BuildError", "CensusError", "ComparisonError", "ConfigError", "FieldError", "GoldenError",
-        "KindError", "ModelSpecError", "ProfileError", "ReportError", "UnknownPartError",
+        "KindError", "ModelSpecError", "ProfileError", "ReleaseError", "ReportError", "UnknownPartError",
     ),
     "shapes": ("LayerShape", "layer_shape"),
     "kinds": ("KindCensus",),
@@ -75,6 +76,7 @@ __all__ = [
     "OutsideSpec",
     "OwnModel",
     "ProfileError",
+    "ReleaseError",
     "ReportError",
     "UnknownPartError",
     "VisionSpec",

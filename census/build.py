@@ -30,14 +30,15 @@ from census.config_file import check_sizes
 from census.errors import BuildError
 from census.kernels import IMPLEMENTATION, attention_interface
 from census.own_model import OwnModel
-from census.releases import stated_depth
+from census.releases import classes_of, model_of, stated_depth
 from census.repeated_layers import NotRepeatsError, Repeat, RepeatedLayers
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
-    from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
-    _Builds = type[_BaseAutoModelClass] | type[PreTrainedModel]
+    from census.releases import AutoClass
+
+    _Builds = AutoClass | type[PreTrainedModel]
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def _on_the_meta_device(builds: _Builds, config: PretrainedConfig, repeated: Rep
 
 def _modeling_file(builds: _Builds, config: PretrainedConfig) -> ModuleType:
     """Return the module in which the class is written that a config's model is of."""
-    known: Any = builds if issubclass(builds, PreTrainedModel) else builds._model_mapping[type(config)]
+    known: Any = builds if issubclass(builds, PreTrainedModel) else classes_of(builds)[type(config)]
     return sys.modules[(known[0] if isinstance(known, tuple) else known).__module__]
 
 
@@ -258,7 +259,7 @@ def build_tower(config: PretrainedConfig, tower: PretrainedConfig) -> BuiltStack
 
 
 def _build_tower(config: PretrainedConfig, tower: PretrainedConfig, repeated: RepeatedLayers | None) -> BuiltStack:
-    alone = type(tower) in AutoModel._model_mapping
+    alone = type(tower) in classes_of(AutoModel)
     builds = AutoModel if alone else AutoModelForImageTextToText
     model = _on_the_meta_device(builds, copy.deepcopy(tower if alone else config), repeated)
     held = [module for module in model.modules() if type(getattr(module, "config", None)) is type(tower)]
@@ -276,15 +277,15 @@ def _class_and_config(config: PretrainedConfig) -> tuple[_Builds, PretrainedConf
     """
     text = text_config(config)
     for builds in (AutoModelForSeq2SeqLM, AutoModelForImageTextToText):
-        if config.is_encoder_decoder and type(config) in builds._model_mapping and _encodes_tokens(builds, config):
+        if config.is_encoder_decoder and type(config) in classes_of(builds) and _encodes_tokens(builds, config):
             return builds, copy.deepcopy(config)
-    if type(text) in AutoModelForCausalLM._model_mapping:
+    if type(text) in classes_of(AutoModelForCausalLM):
         return AutoModelForCausalLM, copy.deepcopy(text)
-    if text is not config and type(config) in AutoModelForCausalLM._model_mapping:
-        return AutoModelForCausalLM._model_mapping[type(config)], copy.deepcopy(text)
-    if type(config) in AutoModelForImageTextToText._model_mapping:
+    if text is not config and type(config) in classes_of(AutoModelForCausalLM):
+        return classes_of(AutoModelForCausalLM)[type(config)], copy.deepcopy(text)
+    if type(config) in classes_of(AutoModelForImageTextToText):
         return AutoModelForImageTextToText, copy.deepcopy(config)
-    if type(text) in AutoModel._model_mapping:
+    if type(text) in classes_of(AutoModel):
         return AutoModel, copy.deepcopy(text)
     raise BuildError(
         f"{config.model_type}: expected a config of which transformers {transformers.__version__} builds a "
@@ -292,17 +293,18 @@ def _class_and_config(config: PretrainedConfig) -> tuple[_Builds, PretrainedConf
     )
 
 
-def _encodes_tokens(builds: type[_BaseAutoModelClass], config: PretrainedConfig) -> bool:
-    return "input_ids" in inspect.signature(builds._model_mapping[type(config)].forward).parameters
+def _encodes_tokens(builds: AutoClass, config: PretrainedConfig) -> bool:
+    return "input_ids" in inspect.signature(classes_of(builds)[type(config)].forward).parameters
 
 
 def _from_config(builds: _Builds, config: PretrainedConfig) -> nn.Module:
     def make(attention: str) -> nn.Module:
         if issubclass(builds, PreTrainedModel):
-            return builds._from_config(config, dtype=torch.float32, attn_implementation=attention)  # type: ignore[no-any-return]
-        return builds.from_config(  # type: ignore[no-any-return]
+            return model_of(builds, config, dtype=torch.float32, attn_implementation=attention)
+        model: nn.Module = builds.from_config(
             config, dtype=torch.float32, attn_implementation=attention, trust_remote_code=False
         )
+        return model
 
     try:
         try:

@@ -20,6 +20,18 @@ class BuildError(CensusError):
     """Transformers could not build or run the model a config states, or its layer stack was not found."""
 
 
+class ReleaseError(CensusError):
+    """An installed torch or Transformers lacks a name that census uses of it."""
+
+    @classmethod
+    def of(cls, package: str, release: str, missing: str) -> ReleaseError:
+        """Return the error of a release that lacks a name."""
+        return cls(
+            f"{package} {release}: expected the names that census uses of it, found {missing}; "
+            f"install a release that census is known to work with (README.md, Versions)"
+        )
+
+
 class UnknownPartError(CensusError):
     """A layer runs a part that no rule of the engine recognises; nothing was counted in its place."""
 

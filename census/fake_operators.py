@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+
+from census.torch_private import FakeTensor, FakeTensorMode, OpOverload, in_kernel, schema_of, shown_as_fake, storage_of
 
 _CPU = torch.device("cpu")
 _PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format})
@@ -84,7 +84,7 @@ class FakeOperators:
             return func(*args, **kwargs)
         if made is _FIRST_ARGUMENT:
             return args[0]
-        with in_kernel_invocation_manager(self._mode):
+        with in_kernel(self._mode):
             if type(made) is _Made:
                 return self._make(made, args)
             return type(made)(self._make(one, args) for one in made)
@@ -94,9 +94,7 @@ class FakeOperators:
             memory = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
         else:
             memory = torch.as_strided(args[made.view_of], made.shape, made.stride, made.offset)
-        tensor: FakeTensor = torch.Tensor._make_subclass(
-            FakeTensor, memory, False, dispatch_device=True, device_for_backend_keys=_CPU
-        )
+        tensor = shown_as_fake(memory, _CPU)
         vars(tensor).update(self._state)
         return tensor
 
@@ -125,9 +123,10 @@ def _settled(func: OpOverload, args: Sequence[Any], returned: Any) -> object:
     """Return what makes an operator's result again, None where its arguments do not settle it."""
     if not _HANGS_ON_VALUES.isdisjoint(func.tags) and not _takes_positions(func, args):
         return None
-    if func._schema.is_mutable:
+    schema = schema_of(func)
+    if schema.is_mutable:
         first, *others = (argument.alias_info is not None and argument.alias_info.is_write
-                          for argument in func._schema.arguments)  # fmt: skip
+                          for argument in schema.arguments)  # fmt: skip
         reshapes = torch.Tag.inplace_view in func.tags
         return _FIRST_ARGUMENT if first and not any(others) and not reshapes and returned is args[0] else None
     try:
@@ -162,4 +161,4 @@ def _made(args: Sequence[Any], returned: Any) -> _Made:
 
 
 def _memory(argument: Any) -> int:
-    return int(argument.untyped_storage()._cdata) if isinstance(argument, torch.Tensor) else -1
+    return storage_of(argument) if isinstance(argument, torch.Tensor) else -1

@@ -12,6 +12,8 @@ from collections.abc import Hashable, Sequence, Set
 import torch
 from torch import nn
 
+from census.torch_private import parameters_of
+
 _MODULE_STATE = frozenset(vars(nn.Module()))
 """What every module carries for torch's own sake: parameters, hooks and the like."""
 
@@ -49,7 +51,7 @@ def layer_signatures(layers: Sequence[nn.Module], places: Sequence[int]) -> tupl
 
 
 def _shapes(module: nn.Module) -> Hashable:
-    return tuple((name, None if held is None else tuple(held.shape)) for name, held in module._parameters.items())
+    return tuple((name, None if held is None else tuple(held.shape)) for name, held in parameters_of(module).items())
 
 
 def own_attributes(module: nn.Module) -> Set[str]:

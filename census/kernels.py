@@ -15,7 +15,8 @@ import torch
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
-from census.releases import query_length
+from census.releases import query_length, registered
+from census.torch_private import storage_of
 
 IMPLEMENTATION = "census"
 """The name under which the kernel and its mask are registered while a census runs."""
@@ -62,14 +63,14 @@ class _Masks:
         mask = torch.zeros((batch_size, 1, queries, kv_length), dtype=dtype, device=device)
         if local_size is not None and mask_function is not None:
             flavour = "chunked" if _uses_chunks(mask_function) else "sliding"
-            self._reach[_storage(mask)] = (mask, flavour, local_size)
+            self._reach[storage_of(mask)] = (mask, flavour, local_size)
         return mask
 
     def reach(self, mask: object) -> tuple[str, int] | None:
         """Return the flavour and size of the window a mask stands for, None where it reaches everything."""
-        if not isinstance(mask, torch.Tensor) or _storage(mask) not in self._reach:
+        if not isinstance(mask, torch.Tensor) or storage_of(mask) not in self._reach:
             return None
-        _, flavour, size = self._reach[_storage(mask)]
+        _, flavour, size = self._reach[storage_of(mask)]
         return flavour, size
 
 
@@ -107,13 +108,11 @@ def attention_interface(listener: KernelListener | None = None) -> Iterator[None
         output: torch.Tensor = torch.ops.census.attention(query, key, value, mask, biases)
         return output.transpose(1, 2).contiguous(), None
 
-    AttentionInterface.register(IMPLEMENTATION, attend)
-    AttentionMaskInterface.register(IMPLEMENTATION, masks.make)
-    try:
+    with (
+        registered(AttentionInterface, IMPLEMENTATION, attend),
+        registered(AttentionMaskInterface, IMPLEMENTATION, masks.make),
+    ):
         yield
-    finally:
-        AttentionInterface._global_mapping.pop(IMPLEMENTATION, None)
-        AttentionMaskInterface._global_mapping.pop(IMPLEMENTATION, None)
 
 
 def _uses_chunks(mask_function: Callable[..., object]) -> bool:
@@ -123,7 +122,3 @@ def _uses_chunks(mask_function: Callable[..., object]) -> bool:
     held = [cell.cell_contents for cell in mask_function.__closure__ or ()]
     parts = [part for cell in held for part in (cell if isinstance(cell, tuple | list) else (cell,))]
     return any(_uses_chunks(part) for part in parts if hasattr(part, "__closure__"))
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)

@@ -14,13 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import nn
-from torch._subclasses import fake_tensor
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import _disable_current_modes
 from transformers import activations
 
 from census.build import BuiltModel, BuiltStack, one_line, unchanged_globals
@@ -32,6 +28,15 @@ from census.kernels import attention_interface
 from census.own_model import OwnModel
 from census.recorder import FunctionListener, Recorder, listing_groups, tensors_of
 from census.stand_ins import StandIns
+from census.torch_private import (
+    FakeTensor,
+    FakeTensorMode,
+    buffers_of,
+    logger_name,
+    parameters_of,
+    same_modules,
+    without_modes,
+)
 
 _ACTIVATION_MODULES = (torch.nn.modules.activation.__name__, activations.__name__)
 _NO_ACTIVATIONS = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.Softmax2d, nn.MultiheadAttention)
@@ -98,7 +103,7 @@ def hear(
         stack.enter_context(session.outside())
         stack.enter_context(listing_groups())
         # A model that casts a module while it runs would swap its fake parameters; their type is nothing to a count.
-        stack.enter_context(patch.object(nn.Module, "_apply", lambda module, *_, **__: module))
+        stack.enter_context(same_modules())
         try:
             built.model(**made)
         except UnknownPartError:
@@ -122,7 +127,7 @@ def _unlogged() -> Iterator[None]:
     def nothing(_: logging.LogRecord) -> bool:
         return False
 
-    logger = logging.getLogger(fake_tensor.__name__)
+    logger = logging.getLogger(logger_name)
     logger.addFilter(nothing)
     try:
         yield
@@ -241,7 +246,7 @@ class _Session:
         named: set[int] = set()
         for path, module in modules:
             self.stand_ins.held_by(module)
-            for tensors in (module._parameters, module._buffers):
+            for tensors in (parameters_of(module), buffers_of(module)):
                 for name, tensor in tensors.items():
                     if tensor is None:
                         continue
@@ -281,7 +286,7 @@ class _Session:
         handles = [
             module.register_forward_hook(functools.partial(note, path))
             for path, module in self._of_no_layer
-            if any(held is not None for held in module._parameters.values())
+            if any(held is not None for held in parameters_of(module).values())
         ]
         try:
             yield
@@ -344,7 +349,7 @@ class _Session:
         recorder = self.recorder
         path = self.built.paths[index]
         modules = list(layer.named_modules())
-        with _disable_current_modes():
+        with without_modes():
             self._make_ready(modules)
         recorder.layer, recorder.events, recorder.activations = path, [], []
         with _hooks(modules, recorder):

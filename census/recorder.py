@@ -14,11 +14,10 @@ from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from census.events import DROPOUT, ActivationCall, Event, Value
+from census.torch_private import FakeTensor, OpOverload, TorchDispatchMode, grouped_mm, schema_of, storage_of
 
 _DROPOUTS = frozenset(
     {
@@ -51,11 +50,11 @@ _SHAPE_ONLY = frozenset(
 """Operators that take a tensor for its shape and type alone: nothing of it is in what they return."""
 
 
-Operate = Callable[[torch._ops.OpOverload, tuple[Any, ...], dict[str, Any]], Any]
+Operate = Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 """Runs an operator with its arguments, those by name last."""
 
 
-def _as_torch_does(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _as_torch_does(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
@@ -105,7 +104,7 @@ class Recorder(TorchDispatchMode):
         known = self._numbers.get(id(tensor))
         if known is None:
             return self._new(tensor)
-        written = self._written.get(_storage(tensor), -1) if self._written else -1
+        written = self._written.get(storage_of(tensor), -1) if self._written else -1
         if written <= known:
             return known
         number = self._new(tensor)
@@ -169,7 +168,7 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(
         self,
-        func: torch._ops.OpOverload,
+        func: OpOverload,
         types: object,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
@@ -179,13 +178,13 @@ class Recorder(TorchDispatchMode):
             return self.operate(func, args, kwargs)
         arguments = (*args, *kwargs.values())
         tensors = [tensor for argument in arguments for tensor in tensors_of(argument)]
-        op = func._schema.name.replace("::", ".")
+        op = schema_of(func).name.replace("::", ".")
         inputs = () if op in _SHAPE_ONLY else tuple(map(self.number, tensors))
         result = self.operate(func, args, kwargs)
         written = _written_arguments(func, args, kwargs)
         outputs = tuple(self._new(tensor) for tensor in (written or list(tensors_of(result))))
         for tensor, number in zip(written, outputs, strict=False):
-            self._written[_storage(tensor)] = number
+            self._written[storage_of(tensor)] = number
         if not outputs:
             return result
         scalars = tuple(argument for argument in arguments if not isinstance(argument, torch.Tensor))
@@ -221,7 +220,7 @@ class FunctionListener(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func is torch._grouped_mm and args[1].dim() == 3:
+        if func is grouped_mm and args[1].dim() == 3:
             return self._grouped_matmul(*args, **kwargs)
         if func is F.scaled_dot_product_attention and self._unfolds_scores:
             return self._attention(*args, **kwargs)
@@ -355,20 +354,14 @@ def tensors_of(argument: object) -> Iterator[torch.Tensor]:
 
 
 @functools.cache
-def _writes(func: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
+def _writes(func: OpOverload) -> tuple[tuple[int, str], ...]:
     return tuple(
         (position, argument.name)
-        for position, argument in enumerate(func._schema.arguments)
+        for position, argument in enumerate(schema_of(func).arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     )
 
 
-def _written_arguments(
-    func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[torch.Tensor]:
+def _written_arguments(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     written = [args[i] if i < len(args) else kwargs.get(name) for i, name in _writes(func)]
     return [tensor for tensor in written if isinstance(tensor, torch.Tensor)]
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)

@@ -7,10 +7,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import torch
-from torch._subclasses import fake_tensor
 
 from census.build import BuiltStack, build_tower
 from census.counts import Fact
@@ -20,6 +18,7 @@ from census.kinds import KindCensus, attention_in, beside, kind_spec, kinds_of_t
 from census.listening import hear
 from census.op_profile import load_op_profile
 from census.spec import fold_layers
+from census.torch_private import known_values
 from census.weight_spec import weights_of_kinds
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def read_tower(config: PretrainedConfig, tower: PretrainedConfig) -> TowerReadin
         KindError: profile `vision` has no kind for a layer.
     """
     built = build_tower(config, tower)
-    with patch.object(fake_tensor, "CONSTANT_NUMEL_LIMIT", _KNOWN_VALUES):
+    with known_values(_KNOWN_VALUES):
         recording = hear(built, lambda: _image(built))
     read = read_runs(built, recording)
     for index, run in recording.executions:

@@ -14,6 +14,7 @@ from census.build import BuiltModel, BuiltStack
 from census.errors import UnknownPartError
 from census.events import Recording, Shape
 from census.kinds import KindCensus
+from census.torch_private import parameters_of
 from census.weights import Matrix, PartWeights, matrix
 
 
@@ -120,7 +121,7 @@ def outside_weights(built: BuiltModel, recording: Recording) -> dict[str, Any]:
     for path, module in _heads_last(named, heads):
         if f"{path}.".startswith(tuple(towers)):
             continue
-        for parameter in module._parameters.values():
+        for parameter in parameters_of(module).values():
             if parameter is None:
                 continue
             is_head = id(module) in heads
